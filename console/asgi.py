@@ -1,0 +1,38 @@
+"""The ASGI doors: static files, device pictures and websockets each have their own, everything else is Django's."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from asgiref.wsgi import WsgiToAsgi
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+django = get_asgi_application()  # before anything that imports models
+
+from console import static_files  # noqa: E402
+
+websocket_routes: list[Any] = []
+
+
+async def http(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Send each request through its door, by path.
+
+    The door for device pictures (`console.device_api.capture_door`) belongs here: it checks device and length before it
+    reads, and hashes while it streams. Django's handler would spool the whole body to disk first.
+    """
+    door = files if scope["path"].startswith(static_files.PREFIX) else django
+    await door(scope, receive, send)
+
+
+files = WsgiToAsgi(static_files.application())
+application = ProtocolTypeRouter(
+    {
+        "http": http,
+        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_routes))),
+    }
+)
