@@ -1,0 +1,58 @@
+"""People: a custom User from day one, and Membership, which grants a role on a line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+from console.roles import ACTIONS, ROLES
+from registry.ids import new_id
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from registry.models import Line
+
+
+class User(AbstractUser):
+    """A person. Deactivated, never deleted: their name stays on every record."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    display_name = models.CharField(max_length=80, blank=True)
+    language = models.CharField(max_length=8, blank=True)
+    theme = models.CharField(max_length=8, blank=True)
+
+    def __str__(self) -> str:
+        return self.display_name or self.username
+
+    def can(self, action: str, line: Line) -> bool:
+        """May this person do `action` on `line`? Unknown actions are a programming error, not a "no"."""
+        if action not in ACTIONS:
+            raise ValueError(f"no role grants the unknown action {action!r}")
+        return self.is_active and action in self._actions_on(line.pk)
+
+    def lines(self) -> QuerySet[Line]:
+        """The lines that this person may see."""
+        from registry.models import Line
+
+        return Line.objects.filter(memberships__user=self).distinct() if self.is_active else Line.objects.none()
+
+    def _actions_on(self, line_id: object) -> frozenset[str]:
+        roles = self.memberships.filter(line_id=line_id).values_list("role", flat=True)
+        return frozenset().union(*(ROLES[role].actions for role in roles if role in ROLES))
+
+
+class Membership(models.Model):
+    """A role of a person on a line."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    line = models.ForeignKey("registry.Line", on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=24, choices=[(role.code, role.name) for role in ROLES.values()])
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=("user", "line", "role"), name="role_once_per_line")]
+
+    def __str__(self) -> str:
+        return f"{self.user} {self.role} {self.line}"

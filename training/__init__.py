@@ -1,0 +1,1 @@
+"""Makes versions: captures, decisions, snapshots and jobs. No HTTP, and no torch outside `training.recipe`."""

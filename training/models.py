@@ -1,0 +1,294 @@
+"""Rows that make versions: captures and decisions, snapshots and golden sets, jobs and their attempts.
+
+A model with a life has `State` and a `MOVES` table; only `lifecycle.move` changes a state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from registry.models import Aggregate, Device, Line, Row, Station, Version
+
+if TYPE_CHECKING:
+    from registry.models import Moves
+
+
+class Verdict(models.TextChoices):
+    """What a model or a person says of a part. REVIEW is a device's doubt; a person never decides it."""
+
+    OK = "OK", "OK"
+    NG = "NG", "NG"
+    REVIEW = "REVIEW", "RV"
+
+
+class Capture(Aggregate):
+    """One picture: original bytes by digest, what the model said, why it was flagged, and where it comes from."""
+
+    class State(models.TextChoices):
+        NEW = "NEW", _("undecided")
+        DECIDED = "DECIDED", _("decided")
+        DISPUTED = "DISPUTED", _("disputed")
+        RETRACTED = "RETRACTED", _("retracted")
+
+    class Reason(models.TextChoices):
+        BAND = "band", _("in the review band")
+        AUDIT = "audit", _("audit sample")
+        OPERATOR = "operator", _("asked by an operator")
+        NO_MODEL = "no_model", _("no model on the device yet")
+        IMPORT = "import", _("imported")
+
+    MOVES: Moves = {
+        "NEW": ("DECIDED", "DISPUTED"),
+        "DISPUTED": ("DECIDED",),
+        "DECIDED": ("RETRACTED",),
+        "RETRACTED": ("DECIDED",),
+    }
+    OPEN = ("NEW", "DISPUTED", "RETRACTED")  # in the queue
+
+    line = models.ForeignKey(Line, on_delete=models.PROTECT, related_name="captures")
+    station = models.ForeignKey(Station, on_delete=models.PROTECT, null=True, related_name="+")
+    device = models.ForeignKey(Device, on_delete=models.PROTECT, null=True, related_name="captures")
+    device_capture_id = models.CharField(max_length=80, blank=True)
+    state = models.CharField(max_length=16, choices=State, default=State.NEW)
+    digest = models.CharField(max_length=64, db_index=True)
+    size_bytes = models.PositiveIntegerField()
+    width = models.PositiveIntegerField()
+    height = models.PositiveIntegerField()
+    mode = models.CharField(max_length=16)
+    file_name = models.CharField(max_length=255, blank=True)
+
+    lot = models.CharField(max_length=80, blank=True)
+    serial = models.CharField(max_length=80, blank=True)
+    part = models.CharField(max_length=80, blank=True)
+    product = models.CharField(max_length=80, blank=True)
+    shift = models.CharField(max_length=16, blank=True)
+    taken_at = models.DateTimeField(null=True)
+    received_at = models.DateTimeField(auto_now_add=True)
+
+    reason = models.CharField(max_length=16, choices=Reason)
+    sampling_weight = models.FloatField(default=1.0)
+    release_number = models.PositiveIntegerField(null=True)
+    verdict = models.CharField(max_length=8, choices=Verdict, blank=True)
+    score = models.FloatField(null=True, help_text="1 - p(OK), as the device said")
+    prediction = models.JSONField(default=dict, help_text="probabilities, thresholds, coarse activation map")
+
+    claimed_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
+    claimed_until = models.DateTimeField(null=True)
+    second_look = models.BooleanField(default=False)
+    reserved = models.BooleanField(default=False, help_text="in a golden set: never trained on")
+    decision = models.ForeignKey("Decision", on_delete=models.PROTECT, null=True, related_name="+")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=("device", "device_capture_id"), condition=models.Q(device__isnull=False), name="device_capture_once"
+            ),
+            models.UniqueConstraint(
+                fields=("line", "digest"), condition=models.Q(device__isnull=True), name="import_once_per_line"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=("line", "state", "id"), name="capture_queue"),
+            models.Index(fields=("line", "lot"), name="capture_lot"),
+            models.Index(fields=("line", "serial"), name="capture_serial"),
+        ]
+
+    def __str__(self) -> str:
+        return self.serial or self.device_capture_id or str(self.pk)
+
+    def topics(self) -> list[str]:
+        return [f"{self.line.code}.captures"]
+
+
+class Decision(Row):
+    """What a person said of a capture at one moment. Rows are only added; an undo is a row of its own."""
+
+    class Kind(models.TextChoices):
+        DECIDED = "DECIDED", _("decided")
+        RETRACTED = "RETRACTED", _("taken back")
+        SKIPPED = "SKIPPED", _("skipped")
+        UNSKIPPED = "UNSKIPPED", _("skip taken back")
+        SECOND_LOOK = "SECOND_LOOK", _("asked for a second look")
+
+    capture = models.ForeignKey(Capture, on_delete=models.PROTECT, related_name="decisions")
+    kind = models.CharField(max_length=16, choices=Kind, default=Kind.DECIDED)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    verdict = models.CharField(max_length=8, choices=Verdict, blank=True)
+    classes = ArrayField(models.PositiveIntegerField(), default=list, help_text="defect class numbers; empty for OK")
+    comment = models.TextField(blank=True)
+    predicted = models.JSONField(default=dict, help_text="what the reviewer was shown of the prediction")
+
+    class Meta:
+        ordering = ("created_at", "id")
+        indexes: ClassVar = [models.Index(fields=("by", "-created_at"), name="decision_by_person")]
+
+
+class GoldenSet(Row):
+    """Captures that are never trained on and that every version is compared on. The leading one is shown first."""
+
+    line = models.ForeignKey(Line, on_delete=models.PROTECT, related_name="golden_sets")
+    code = models.SlugField(max_length=32)
+    number = models.PositiveIntegerField(default=1, help_text="edition of this set")
+    name_ko = models.CharField(max_length=120)
+    name_en = models.CharField(max_length=120)
+    leads = models.BooleanField(default=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    expires_at = models.DateTimeField()
+    retired_at = models.DateTimeField(null=True)
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=("line", "code", "number"), name="golden_edition_per_line")
+        ]
+        ordering = ("-leads", "code")
+
+    def __str__(self) -> str:
+        return self.code
+
+
+class GoldenItem(models.Model):
+    golden_set = models.ForeignKey(GoldenSet, on_delete=models.CASCADE, related_name="items")
+    capture = models.ForeignKey(Capture, on_delete=models.PROTECT, related_name="golden_items")
+    label = models.PositiveIntegerField(help_text="defect class number; 0 = OK")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=("golden_set", "capture"), name="capture_once_per_golden_set")
+        ]
+
+
+class Snapshot(Row):
+    """An immutable list of (capture, decision, split) with its digest and class table. It has no life: it only exists."""
+
+    line = models.ForeignKey(Line, on_delete=models.PROTECT, related_name="snapshots")
+    number = models.PositiveIntegerField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the manifest blob")
+    rule = models.JSONField(help_text="what was asked for: products, splits, seed")
+    classes = models.JSONField(help_text="class table as at freezing, OK first")
+    counts = models.JSONField(help_text='{"train": {"0": n, "1": n}, ...} and lots per split')
+    warnings = models.JSONField(default=list, help_text="sentences: {text, params}")
+    frozen_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"S-{self.number:04d}"
+
+    def topics(self) -> list[str]:
+        return [f"{self.line.code}.snapshots"]
+
+
+class SnapshotItem(models.Model):
+    class Split(models.TextChoices):
+        TRAIN = "train", _("train")
+        VAL = "val", _("validation")
+        TEST = "test", _("test")
+
+    snapshot = models.ForeignKey(Snapshot, on_delete=models.CASCADE, related_name="items")
+    capture = models.ForeignKey(Capture, on_delete=models.PROTECT, related_name="snapshot_items")
+    decision = models.ForeignKey(Decision, on_delete=models.PROTECT, related_name="snapshot_items")
+    split = models.CharField(max_length=8, choices=Split)
+    label = models.PositiveIntegerField(help_text="defect class number; 0 = OK")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=("snapshot", "capture"), name="capture_once_per_snapshot")
+        ]
+
+
+class Job(Aggregate):
+    """One requested training. The row is the queue entry; its lease and fence decide who may write for it."""
+
+    class State(models.TextChoices):
+        QUEUED = "QUEUED", _("queued")
+        RUNNING = "RUNNING", _("running")
+        CANCELLING = "CANCELLING", _("cancelling")
+        SUCCEEDED = "SUCCEEDED", _("succeeded")
+        FAILED = "FAILED", _("failed")
+        CANCELLED = "CANCELLED", _("cancelled")
+        POISONED = "POISONED", _("poisoned")
+
+    MOVES: Moves = {
+        "QUEUED": ("RUNNING", "CANCELLED"),
+        "RUNNING": ("SUCCEEDED", "FAILED", "CANCELLING", "QUEUED", "POISONED"),
+        "CANCELLING": ("CANCELLED",),
+        "SUCCEEDED": (),
+        "FAILED": (),
+        "CANCELLED": (),
+        "POISONED": (),
+    }
+    ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "POISONED")
+
+    line = models.ForeignKey(Line, on_delete=models.PROTECT, related_name="jobs")
+    number = models.PositiveIntegerField()
+    state = models.CharField(max_length=16, choices=State, default=State.QUEUED)
+    snapshot = models.ForeignKey(Snapshot, on_delete=models.PROTECT, related_name="jobs")
+    parent = models.ForeignKey(Version, on_delete=models.PROTECT, null=True, related_name="+", help_text="continued")
+    champion = models.ForeignKey(Version, on_delete=models.PROTECT, null=True, related_name="+", help_text="compared with")
+    config = models.JSONField(help_text="recipe config: mode, lora, train, seed")
+    submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    fence = models.PositiveIntegerField(default=0, help_text="rises with each claim; a stale holder's writes are refused")
+    deaths = models.PositiveSmallIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True)
+    woken_at = models.DateTimeField(null=True)
+    cancel_asked_at = models.DateTimeField(null=True)
+    cancel_asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    progress = models.JSONField(default=dict, help_text="last phase and step: what the page shows in figures")
+    failure = models.JSONField(default=dict, help_text="why it ended badly: {text, params}")
+    version = models.ForeignKey(Version, on_delete=models.PROTECT, null=True, related_name="+")
+
+    class Meta:
+        ordering = ("-created_at",)
+        indexes: ClassVar = [models.Index(fields=("state", "created_at"), name="job_queue")]
+
+    def __str__(self) -> str:
+        return f"J-{self.number:04d}"
+
+    def topics(self) -> list[str]:
+        return [f"{self.line.code}.job.{self.pk}", f"{self.line.code}.jobs"]
+
+
+class Attempt(Row):
+    """One try of a job on one worker. (pgid, start time, boot id) name its process group beyond doubt."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
+    fence = models.PositiveIntegerField()
+    worker = models.CharField(max_length=120)
+    pgid = models.PositiveIntegerField(null=True)
+    process_started = models.CharField(max_length=32, blank=True, help_text="start time in clock ticks since boot")
+    boot_id = models.CharField(max_length=40, blank=True)
+    ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=24, blank=True, help_text="succeeded, failed, cancelled, died, lease_lost, stopped")
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=("job", "fence"), name="attempt_per_fence")]
+        ordering = ("fence",)
+
+
+class JobPoint(models.Model):
+    """One point of a job's curve. `seq` is the page's cursor; it rises under the job's lease, one writer at a time."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="points")
+    fence = models.PositiveIntegerField()
+    seq = models.PositiveIntegerField()
+    at = models.DateTimeField(auto_now_add=True)
+    step = models.PositiveIntegerField(null=True)
+    epoch = models.FloatField(null=True)
+    loss = models.FloatField(null=True)
+    val_loss = models.FloatField(null=True)
+    pictures_per_s = models.FloatField(null=True)
+    escapes = models.JSONField(null=True, help_text="[n, of] on validation")
+    overkills = models.JSONField(null=True, help_text="[n, of] on validation")
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=("job", "seq"), name="point_once_per_seq")]
+        ordering = ("seq",)
