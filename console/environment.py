@@ -80,7 +80,9 @@ def kept(file: Path) -> str:
             fresh.unlink()
         return file.read_text(encoding="ascii")
     except OSError as error:
-        raise SettingWrong(f"{file} cannot be written: {error.strerror}. Set LOOPLINE_STATE to a folder of yours.") from None
+        raise SettingWrong(
+            f"{file} cannot be written: {error.strerror}. Set LOOPLINE_STATE to a folder of yours."
+        ) from None
 
 
 def state_folder(checkout: Path) -> Path:

@@ -1,0 +1,154 @@
+"""Child processes that never outlive us: the kernel kills them when their parent dies, however it dies.
+
+Whoever starts children must do so from a thread that lives as long as they shall: the kernel watches the thread, not the
+process. The main thread, in practice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)  # looked up before any fork: nothing may be imported between fork and exec
+
+
+def _die_with_parent(parent: int, how: signal.Signals) -> Callable[[], None]:
+    prctl, getppid, leave = _libc.prctl, os.getppid, os._exit
+
+    def between_fork_and_exec() -> None:
+        prctl(PR_SET_PDEATHSIG, int(how))
+        if getppid() != parent:  # it died before prctl
+            leave(1)
+
+    return between_fork_and_exec
+
+
+def spawn(
+    command: Sequence[str | Path],
+    *,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    user: str | None = None,
+    death_signal: signal.Signals = signal.SIGKILL,
+) -> subprocess.Popen[bytes]:
+    """Start a child with its output appended to `log`, in its own session (a terminal's Ctrl-C reaches only us).
+
+    `user` needs root. `death_signal` is what the child gets when the calling thread dies.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=dict(env) if env is not None else None,
+            cwd=cwd,
+            user=user,
+            group=user,
+            extra_groups=[] if user else None,
+            start_new_session=True,
+            preexec_fn=_die_with_parent(os.getpid(), death_signal),
+        )
+
+
+def stop(child: subprocess.Popen[bytes], *, how: signal.Signals = signal.SIGTERM, patience_s: float = 10) -> bool:
+    """Ask a child to end, then kill its whole session. True when it ended by itself."""
+    return stop_all([child], how=how, patience_s=patience_s)
+
+
+def stop_all(
+    children: Sequence[subprocess.Popen[bytes]], *, how: signal.Signals = signal.SIGTERM, patience_s: float = 10
+) -> bool:
+    """Ask all children at once, wait for all together, then kill what is left. True when none had to be killed."""
+    for child in children:
+        if child.poll() is None:
+            child.send_signal(how)
+    deadline = time.monotonic() + patience_s
+    gently = True
+    for child in children:
+        try:
+            child.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            gently = False
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # what it started and left behind
+        child.wait()
+    return gently
+
+
+def free_port(preferred: int = 0, *, tries: int = 50) -> int:
+    """A loopback port that nobody listens on: `preferred`, else one of the next, else any."""
+    for port in [*range(preferred, preferred + tries), 0] if preferred else [0]:
+        with socket.socket() as probe:
+            # As servers do it: a port in TIME_WAIT is free, one that is listened on is not.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+    raise OSError("no free port on 127.0.0.1")
+
+
+def wait_until(
+    ready: Callable[[], bool], child: subprocess.Popen[bytes], *, what: str, log: Path, within_s: float
+) -> None:
+    """Wait for a child to be ready; when it ends or takes too long, raise with the end of its log."""
+    deadline = time.monotonic() + within_s
+    while not ready():
+        if child.poll() is not None:
+            raise NotStarted(f"{what} ended at once (exit {child.returncode}). {_tail(log)}")
+        if time.monotonic() > deadline:
+            raise NotStarted(f"{what} did not answer within {within_s:.0f} s. {_tail(log)}")
+        time.sleep(0.05)
+
+
+class NotStarted(RuntimeError):
+    """A service did not start; the message ends with what its log said last."""
+
+
+def _tail(log: Path, lines: int = 12) -> str:
+    if not log.exists():
+        return f"It wrote no log ({log})."
+    return f"Its log, {log}, ends:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+@contextlib.contextmanager
+def lock(file: Path, *, wait_s: float = 0) -> Iterator[None]:
+    """Hold an exclusive lock on a file for as long as the block runs. Raises `Held` when another process has it."""
+    import fcntl
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + wait_s
+    with file.open("a+") as held:
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    held.seek(0)
+                    raise Held(held.read().strip()) from None
+                time.sleep(0.1)
+        held.truncate(0)
+        held.write(str(os.getpid()))
+        held.flush()
+        yield
+
+
+class Held(RuntimeError):
+    """Another process holds the lock; its process id is the message."""
+
+
+def python(*arguments: str) -> list[str]:
+    """The command of a Python of this environment, deaf to the user's own site-packages and current folder."""
+    return [sys.executable, "-s", *arguments]
