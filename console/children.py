@@ -1,13 +1,14 @@
 """Child processes that never outlive us: the kernel kills them when their parent dies, however it dies.
 
-Whoever starts children must do so from a thread that lives as long as they shall: the kernel watches the thread, not the
-process. The main thread, in practice.
+Start them from a thread that lives as long as they shall: the kernel watches the thread, not the process. In practice
+that is the main thread.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+LOG_MAX_BYTES = 20_000_000  # a longer log is put aside when its process starts anew
 _libc = ctypes.CDLL(None, use_errno=True)  # looked up before any fork: nothing may be imported between fork and exec
 
 
@@ -46,6 +48,8 @@ def spawn(
     `user` needs root. `death_signal` is what the child gets when the calling thread dies.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > LOG_MAX_BYTES:
+        log.replace(log.with_suffix(".log.1"))
     with log.open("ab") as out:
         return subprocess.Popen(
             [str(part) for part in command],
@@ -87,16 +91,16 @@ def stop_all(
     return gently
 
 
-def free_port(preferred: int = 0, *, tries: int = 50) -> int:
-    """A loopback port that nobody listens on: `preferred`, else one of the next, else any."""
+def free_port(preferred: int = 0, *, host: str = "127.0.0.1", tries: int = 50) -> int:
+    """A port that nobody listens on: `preferred`, else one of the next, else any."""
     for port in [*range(preferred, preferred + tries), 0] if preferred else [0]:
         with socket.socket() as probe:
             # As servers do it: a port in TIME_WAIT is free, one that is listened on is not.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
+                probe.bind((host, port))
                 return int(probe.getsockname()[1])
-    raise OSError("no free port on 127.0.0.1")
+    raise OSError(f"no free port on {host}")
 
 
 def wait_until(
@@ -125,8 +129,6 @@ def _tail(log: Path, lines: int = 12) -> str:
 @contextlib.contextmanager
 def lock(file: Path, *, wait_s: float = 0) -> Iterator[None]:
     """Hold an exclusive lock on a file for as long as the block runs. Raises `Held` when another process has it."""
-    import fcntl
-
     file.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + wait_s
     with file.open("a+") as held:

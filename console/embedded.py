@@ -35,7 +35,7 @@ class Addresses:
 
 
 def sockets_folder(state: Path) -> Path:
-    """The folder of the Unix sockets: in the state folder, else (path too long for the kernel) a private one in /tmp."""
+    """The folder of the Unix sockets: in the state folder, else (path too long for the kernel) one in /tmp."""
     inside = state / "run"
     if len(str(inside / "pg" / ".s.PGSQL.5432")) <= SOCKET_PATH_MAX:
         return inside
@@ -48,7 +48,7 @@ def database_url(state: Path, user: str, name: str, scheme: str = "postgresql") 
 
 
 def addresses(state: Path) -> Addresses:
-    """The addresses of this state folder's services, running or not: sockets have fixed places, MLflow its last port."""
+    """The addresses of this state folder's services, running or not: sockets are fixed, MLflow's port is its last."""
     run = sockets_folder(state)
     port = run / "mlflow.port"
     return Addresses(

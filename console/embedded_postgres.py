@@ -96,8 +96,8 @@ class Postgres:
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode not in {0, 9}:  # 9: another process made it in this moment
                     raise children.NotStarted(
-                        f"PostgreSQL refuses to run as root, and its user {self.user!r} could not be made: {done.stderr}"
-                    )
+                        f"PostgreSQL refuses to run as root; its user {self.user!r} could not be made: {done.stderr}"
+                    ) from None
             self._check_way_in()
         for folder in (self.home, self.run):
             folder.mkdir(mode=mode, parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ class Postgres:
         fresh.rename(self.data)
 
     def _clear_leftovers(self) -> None:
-        """End a server that outlived a killed owner, then remove pid files whose number now belongs to somebody else."""
+        """End a server that outlived a killed owner, then remove pid files whose number now belongs to another."""
         pid_file = self.data / "postmaster.pid"
         deadline, harder = time.monotonic() + 20, time.monotonic() + 10
         while (pid := _first_number(pid_file)) and self._is_ours(pid):

@@ -22,9 +22,18 @@ class Valkey:
         """Start the server and return when it answers."""
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
+        options = {
+            "port": "0",
+            "unixsocket": str(self.socket),
+            "unixsocketperm": "700",
+            "dir": str(self.home),
+            "save": "",
+            "appendonly": "no",
+            "maxmemory-policy": "noeviction",
+            "databases": "64",
+        }
         process = children.spawn(
-            [_binary(), "--port", "0", "--unixsocket", self.socket, "--unixsocketperm", "700", "--dir", self.home]
-            + ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--databases", "4"],
+            [_binary(), *(part for key, value in options.items() for part in (f"--{key}", value))],
             log=self.log,
             cwd=self.home,
         )

@@ -1,10 +1,11 @@
 """How settings are read from the environment: three helpers, and two URLs turned into what libraries want.
 
-Each error names the variable, what it held and what it takes, because it is read by whoever installs the plant's server.
+Each error names the variable, what it held and what it takes: whoever installs the plant's server reads it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from pathlib import Path
@@ -87,8 +88,6 @@ def kept(file: Path) -> str:
 
 def state_folder(checkout: Path) -> Path:
     """Where everything is kept that a run makes: $LOOPLINE_STATE, else one folder per checkout in the user's state."""
-    import hashlib
-
     if given := os.environ.get("LOOPLINE_STATE"):
         return Path(given).expanduser().resolve()
     mark = hashlib.sha256(str(checkout).encode()).hexdigest()[:12]

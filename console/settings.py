@@ -1,4 +1,4 @@
-"""Every setting, from the environment (docs/settings.md lists them all; a test compares). Only assignments live here."""
+"""Every setting, from the environment. Only assignments; docs/settings.md lists all variables and a test compares."""
 
 import os
 from pathlib import Path
@@ -66,6 +66,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "console.http.ConsoleMiddleware",
 ]
 
 TEMPLATES = [
@@ -109,9 +110,10 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-LOGIN_URL = "login"
+LOGIN_URL = "session-sign-in"
 LOGIN_REDIRECT_URL = "/"
-LOGOUT_REDIRECT_URL = "login"
+LOGOUT_REDIRECT_URL = "session-sign-in"
+CSRF_FAILURE_VIEW = "console.views.session.csrf_failed"
 
 SESSION_COOKIE_AGE = envint("LOOPLINE_SESSION_HOURS", 12, least=1, most=24 * 30) * 3600
 SESSION_COOKIE_NAME = "loopline_session"
