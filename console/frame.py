@@ -1,0 +1,153 @@
+"""What stands around every page: the menu with the work that waits at each stop, lines, person, shift, plant time.
+
+Figures come from counter rows and from the few rows that are under way, never from counting captures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db.models import Sum
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone, translation
+from django.utils.functional import cached_property
+from django.utils.translation import gettext as _
+
+from console.roles import ROLES
+from registry.models import Counter, Device, Promotion, Rollout
+from training.models import Job
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from console.http import Request
+    from registry.models import Line
+
+LANGUAGE_SHORT = {"en": "EN", "ko": "한국어"}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One stop of the menu. `count` is work that waits there; `due` when a person must act."""
+
+    noun: str
+    name: str
+    url: str
+    count: int = 0
+    due: bool = False
+
+
+def frame(request: Any) -> dict[str, Any]:
+    """The frame of a page as template context; everything in it is read only when the template asks for it."""
+    return {"frame": Frame(request)}
+
+
+class Frame:
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        match = request.resolver_match
+        self.name = (match.url_name if match else None) or ""
+        # The menu is also re-read on its own, for the page that it stands on.
+        self.noun = request.GET.get("at", "") if self.name == "overview-stops" else self.name.split("-")[0]
+        self.theme = getattr(request, "theme", "light")
+        self.line = getattr(request, "line", None)
+        self.signed_in = request.user.is_authenticated if hasattr(request, "user") else False
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        return self._request.lines.all if self.signed_in else []
+
+    @cached_property
+    def shown_lines(self) -> list[Line]:
+        return [self.line] if self.line else self.lines
+
+    @cached_property
+    def site(self) -> Any:
+        return self.shown_lines[0].site if self.shown_lines else None
+
+    @property
+    def scope_path(self) -> str:
+        """Where another line leads to: the same list, or the overview from a page about one thing."""
+        match = self._request.resolver_match
+        return reverse("overview") if match is None or match.kwargs else self._request.path
+
+    @property
+    def languages(self) -> list[tuple[str, str]]:
+        """Code and short name of every language but the one being read."""
+        now = translation.get_language()
+        return [(code, LANGUAGE_SHORT.get(code, name)) for code, name in settings.LANGUAGES if code != now]
+
+    @property
+    def roles(self) -> str:
+        """The person's roles on the lines shown, in words."""
+        user = self._request.user
+        codes = user.memberships.filter(line__in=self.shown_lines).values_list("role", flat=True).distinct()
+        return ", ".join(str(role.name) for code, role in ROLES.items() if code in set(codes))
+
+    @property
+    def now(self) -> datetime:
+        return timezone.now()
+
+    @property
+    def zone(self) -> str:
+        return self.site.timezone if self.site else settings.TIME_ZONE
+
+    @property
+    def shift(self) -> str:
+        """The code of the shift that is on now, when all lines shown agree on it."""
+        codes = {shift_at(line, self.now) for line in self.shown_lines}
+        return codes.pop() if len(codes) == 1 else ""
+
+    @cached_property
+    def topics(self) -> str:
+        """What the menu's counts depend on."""
+        return " ".join(
+            f"{line.code}.{noun}"
+            for line in self.shown_lines
+            for noun in ("captures", "jobs", "promotions", "rollouts")
+        )
+
+    @cached_property
+    def stops(self) -> list[Stop]:
+        """The menu, in the order in which the work travels."""
+        pks = [line.pk for line in self.shown_lines]
+        new = Counter.objects.filter(line__in=pks, name="captures_new").aggregate(total=Sum("value"))["total"] or 0
+        running = Job.objects.filter(line__in=pks, state__in=("QUEUED", "RUNNING", "CANCELLING")).count()
+        asked = Promotion.objects.filter(line__in=pks, state="REQUESTED").count()
+        states = list(
+            Rollout.objects.filter(line__in=pks, state__in=("RUNNING", "PAUSED")).values_list("state", flat=True)
+        )
+        held = Device.objects.filter(line__in=pks, state="QUARANTINED").count()
+        stops = [
+            Stop("overview", _("Overview"), reverse("overview")),
+            Stop("capture", _("Review"), _url("capture-list"), new, due=new > 0),
+            Stop("snapshot", _("Snapshots"), _url("snapshot-list")),
+            Stop("job", _("Jobs"), _url("job-list"), running),
+            Stop("version", _("Versions"), _url("version-list")),
+            Stop("promotion", _("Promotions"), _url("promotion-list"), asked, due=asked > 0),
+            Stop("rollout", _("Rollouts"), _url("rollout-list"), len(states), due="PAUSED" in states),
+            Stop("device", _("Devices"), _url("device-list"), held, due=held > 0),
+        ]
+        if self._request.lines.allow("audit.view"):
+            stops.append(Stop("audit", _("Audit"), _url("audit-list")))
+        return [stop for stop in stops if stop.url]
+
+
+def _url(name: str) -> str:
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return ""
+
+
+def shift_at(line: Line, when: datetime) -> str:
+    """The code of the line's shift at this moment ("" when none is set up); shifts may pass midnight."""
+    clock = when.astimezone(ZoneInfo(line.site.timezone)).strftime("%H:%M")
+    for shift in line.shifts:
+        start, end = shift["from"], shift["to"]
+        if (start <= clock < end) if start < end else (clock >= start or clock < end):
+            return str(shift["code"])
+    return ""

@@ -1,0 +1,1 @@
+"""One module per noun: decorators, load, form, one domain call, respond. No queries, no HTML."""

@@ -1,0 +1,131 @@
+"""Signing in and out, and what a person prefers: language and theme."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from django.conf import settings
+from django.contrib.auth import login, logout
+from django.http import HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+
+from console import throttle
+from console.forms import SignInForm
+from console.http import SIGNED_IN, THEMES, back, page, public, render
+from registry import audit
+from registry.lifecycle import Refused
+
+if TYPE_CHECKING:
+    from console.http import Request
+    from console.models import User
+
+YEAR_S = 365 * 24 * 3600
+
+
+@public("nobody is signed in yet")
+def sign_in(request: Request) -> HttpResponse:
+    if request.method not in ("GET", "HEAD", "POST"):
+        return HttpResponseNotAllowed(["GET", "POST"])
+    onwards = _onwards(request)
+    if request.method != "POST":
+        if request.user.is_authenticated:
+            return HttpResponseRedirect(onwards)
+        return render(request, "session/sign_in.html", {"form": SignInForm(request), "next": onwards})
+    form, status = _try(request)
+    if form.is_valid() and status == 200:
+        login(request, form.get_user())
+        audit.record(cast("User", form.get_user()), "person.signed_in", form.get_user())
+        return HttpResponseRedirect(onwards)
+    return render(request, "session/sign_in.html", {"form": form, "next": onwards}, status=status)
+
+
+def _try(request: Request) -> tuple[SignInForm, int]:
+    """The filled form and the status of its answer; a throttled try never looks at the password."""
+    name, address = request.POST.get("username", ""), request.META.get("REMOTE_ADDR", "")
+    try:
+        throttle.check(name, address)
+    except Refused as error:
+        form = SignInForm(request, initial={"username": name})
+        form.refused = str(error)  # type: ignore[attr-defined]
+        return form, 429
+    form = SignInForm(request, data=request.POST)
+    (throttle.passed if form.is_valid() else throttle.failed)(name, address)
+    return form, 200 if form.is_valid() else 422
+
+
+def _onwards(request: Request) -> str:
+    target = request.POST.get("next") or request.GET.get("next") or "/"
+    return target if url_has_allowed_host_and_scheme(target, {request.get_host()}, request.is_secure()) else "/"
+
+
+@page(SIGNED_IN, methods="POST")
+def sign_out(request: Request) -> HttpResponse:
+    audit.record(request.user, "person.signed_out", request.user)
+    logout(request)
+    # Pictures may stay in the browser's cache for minutes; on a shared PC they go with the person.
+    return HttpResponseRedirect(reverse("session-sign-in"), headers={"Clear-Site-Data": '"cache"'})
+
+
+@public("the sign-in page has a language and a theme too")
+def preferences(request: Request) -> HttpResponse:
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    wanted: dict[str, Any] = {}
+    if (theme := request.POST.get("theme")) in THEMES:
+        wanted["theme"] = theme
+    if (language := request.POST.get("language")) in dict(settings.LANGUAGES):
+        wanted["language"] = language
+    if request.user.is_authenticated and wanted:
+        type(request.user).objects.filter(pk=request.user.pk).update(**wanted)
+    answer = HttpResponseRedirect(back(request))
+    for name, cookie in (("theme", "loopline_theme"), ("language", settings.LANGUAGE_COOKIE_NAME)):
+        if name in wanted:
+            answer.set_cookie(
+                cookie, wanted[name], YEAR_S, samesite="Lax", secure=settings.SESSION_COOKIE_SECURE, httponly=True
+            )
+    return answer
+
+
+# ------------------------------------------------------------------------------------------------ error pages
+
+
+def _error(request: Any, status: int, title: str, sentence: str) -> HttpResponse:
+    template = "errors/error.html"
+    if getattr(request, "htmx", False):
+        answer = render(
+            request, "components/notice.html", {"kind": "ng", "title": title, "sentence": sentence}, status=status
+        )
+        answer["HX-Retarget"], answer["HX-Reswap"] = "#notices", "innerHTML show:window:top"
+        return answer
+    return render(request, template, {"title": title, "sentence": sentence, "status": status}, status=status)
+
+
+@public("an error page")
+def forbidden(request: Any, exception: Exception | None = None) -> HttpResponse:
+    return _error(request, 403, _("Not yours to open"), str(exception or _("Your roles do not include this page.")))
+
+
+@public("an error page")
+def csrf_failed(request: Any, reason: str = "") -> HttpResponse:
+    return _error(
+        request, 403, _("The form was too old"), _("Nothing was changed. Open the page again and repeat what you did.")
+    )
+
+
+@public("an error page")
+def not_found(request: Any, exception: Exception | None = None) -> HttpResponse:
+    return _error(
+        request, 404, _("There is no such page"), _("It does not exist, or it belongs to a line that you do not see.")
+    )
+
+
+@public("an error page")
+def crashed(request: Any) -> HttpResponse:
+    """Without the frame: whatever broke may break it too."""
+    from django.template.loader import render_to_string
+
+    return HttpResponse(
+        render_to_string("errors/crashed.html", {"theme": getattr(request, "theme", "light")}), status=500
+    )

@@ -1,0 +1,52 @@
+// The frame of every page: theme without reload, menus, dialogs, the plant clock, buttons that wait for a live page.
+"use strict";
+(function () {
+  const root = document.documentElement;
+
+  // Theme: the server renders it into <html>, so nothing flashes; a click only changes it in place and tells the server.
+  document.addEventListener("submit", function (event) {
+    const form = event.target.closest("[data-themes]");
+    if (!form || !event.submitter) return;
+    event.preventDefault();
+    root.dataset.theme = event.submitter.value;
+    form.querySelectorAll("button").forEach(function (button) {
+      button.setAttribute("aria-pressed", String(button === event.submitter));
+    });
+    const body = new FormData(form);
+    body.set("theme", event.submitter.value);
+    fetch(form.action, { method: "POST", body: body, redirect: "manual" });
+  });
+
+  // Menus of the bar close on a click elsewhere and on Escape; dialogs open by name.
+  document.addEventListener("click", function (event) {
+    document.querySelectorAll(".bar details[open]").forEach(function (menu) {
+      if (!menu.contains(event.target)) menu.open = false;
+    });
+    const opener = event.target.closest("[data-dialog]");
+    if (opener && opener.getAttribute("aria-disabled") !== "true") document.getElementById(opener.dataset.dialog).showModal();
+    if (event.target.closest("[data-close]")) event.target.closest("dialog").close();
+  });
+  document.addEventListener("keydown", function (event) {
+    if (event.key === "Escape") document.querySelectorAll(".bar details[open]").forEach(function (menu) { menu.open = false; });
+  });
+
+  // A disabled button stays reachable, so that its reason can be read; it only does nothing.
+  function blocked(element) {
+    if (!element) return false;
+    return element.getAttribute("aria-disabled") === "true" || (element.hasAttribute("data-needs-live") && root.classList.contains("stale"));
+  }
+  document.addEventListener("click", function (event) {
+    if (blocked(event.target.closest("button, a"))) { event.preventDefault(); event.stopImmediatePropagation(); }
+  }, true);
+  document.addEventListener("submit", function (event) {
+    if (blocked(event.submitter || event.target.querySelector("[type=submit]"))) { event.preventDefault(); event.stopImmediatePropagation(); }
+  }, true);
+
+  // Plant time, in the plant's zone, whatever the PC's own is set to.
+  document.querySelectorAll("time[data-clock]").forEach(function (element) {
+    const served = Date.parse(element.dataset.now || "") || Date.now();
+    const ahead = served - Date.now();
+    const format = new Intl.DateTimeFormat("sv-SE", { timeZone: element.dataset.clock, dateStyle: "short", timeStyle: "medium" });
+    setInterval(function () { element.textContent = format.format(new Date(Date.now() + ahead)); }, 1000);
+  });
+})();
