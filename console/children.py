@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import importlib.util
 import os
 import signal
 import socket
@@ -149,6 +150,14 @@ def lock(file: Path, *, wait_s: float = 0) -> Iterator[None]:
 
 class Held(RuntimeError):
     """Another process holds the lock; its process id is the message."""
+
+
+def package_folder(name: str) -> Path:
+    """The folder of an installed package, found without importing it (carriers do things when they are imported)."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise NotStarted(f"The package {name} is not installed here: run `make setup`.")
+    return Path(spec.origin).parent
 
 
 def python(*arguments: str) -> list[str]:

