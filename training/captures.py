@@ -1,0 +1,332 @@
+"""Captures: how they arrive, how people claim, decide, skip and take back.
+
+Decisions are only ever added. A claim is a lease on the database's clock: two people never hold the same picture.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.db import IntegrityError, connection, transaction
+from django.db.models import OuterRef, Q, Subquery
+from django.utils.translation import gettext_noop
+
+from registry import audit, blobs, counters, events, lifecycle
+from registry.lifecycle import Refused
+from registry.models import DefectClass, Line
+from training import arrivals, counts, pictures, policies
+from training.clock import DatabaseNow, seconds_from_now
+from training.models import Capture, Decision, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from django.db.models import QuerySet
+
+    from edge.pictures import PictureInfo
+    from registry.audit import Actor
+    from registry.models import Device
+    from training.policies import Person
+
+CLAIM_S = 600
+UNDO_DEPTH = 500  # how many of a person's acts are looked through for one that can be taken back
+
+OTHER_BYTES = gettext_noop("Device %(device)s sent another picture under the name %(name)s before.")
+CLASS_MISSING = gettext_noop("Choose a defect class, or say OK.")
+CLASS_WITH_OK = gettext_noop("An OK part has no defect class.")
+CLASS_UNKNOWN = gettext_noop("Class %(number)s is not in the defect book of line %(line)s, or it was retired.")
+VERDICT_UNKNOWN = gettext_noop("A decision is OK or NG.")
+REASON_MISSING = gettext_noop("Say why the decision is taken back.")
+NOTHING_TO_UNDO = gettext_noop("There is nothing of yours to take back on line %(line)s.")
+
+
+# ------------------------------------------------------------------------------------------------ arriving
+
+
+def known(*, device: Device, device_capture_id: str) -> bool:
+    """Has this device sent a picture under this name before?"""
+    return Capture.objects.filter(device=device, device_capture_id=device_capture_id).exists()
+
+
+def receive(
+    *,
+    device: Device,
+    device_capture_id: str,
+    digest: str,
+    size_bytes: int,
+    info: PictureInfo,
+    meta: Mapping[str, Any],
+    now: datetime,
+) -> tuple[Capture, bool]:
+    """Record a flagged picture whose bytes are stored and checked. A re-send is a no-op: returns (capture, created).
+
+    Raises Refused when the device used the same name for other bytes.
+    """
+    line = device.line
+    fields = arrivals.columns(line, meta, station=device.station) | arrivals.prediction_columns(meta)
+    if not fields["taken_at"]:
+        fields["taken_at"] = now
+    identity = {"device": device, "device_capture_id": device_capture_id}
+    capture, created = _create(line, identity, digest, size_bytes, info, fields)
+    if not created and capture.digest != digest:
+        raise Refused(OTHER_BYTES, device=device.code, name=device_capture_id)
+    return capture, created
+
+
+def import_one(
+    line: Line, source: Path | bytes, meta: Mapping[str, Any], *, by: Actor, max_pixels: int = pictures.MAX_PIXELS
+) -> tuple[Capture, bool]:
+    """Bring one picture in by hand: (capture, created). The same bytes on the same line are the same capture.
+
+    `meta`: lot, serial, part, station (row or code), shift, product, taken_at, file_name. Raises PictureRefused.
+    """
+    policies.check_can_import(line, by=by)
+    data = source if isinstance(source, bytes) else source.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    standing = Capture.objects.filter(line=line, device=None, digest=digest).first()
+    if standing:
+        return standing, False
+    info = pictures.check_bytes(data, max_pixels)
+    blobs.put(data)
+    fields = arrivals.columns(line, meta) | {"reason": Capture.Reason.IMPORT}
+    return _create(line, {"line": line, "device": None, "digest": digest}, digest, len(data), info, fields)
+
+
+def _create(
+    line: Line, identity: dict[str, Any], digest: str, size_bytes: int, info: PictureInfo, fields: dict[str, Any]
+) -> tuple[Capture, bool]:
+    picture = {"digest": digest, "size_bytes": size_bytes, "width": info.width, "height": info.height, "mode": info.mode}
+    with transaction.atomic():
+        try:
+            with transaction.atomic():
+                capture = Capture.objects.create(**{"line": line, **picture, **fields, **identity})
+        except IntegrityError:
+            return Capture.objects.get(**identity), False
+        counters.add(line, counts.NEW)
+        counters.add(line, counts.TOTAL)
+        events.announce(*capture.topics())
+    return capture, True
+
+
+# ------------------------------------------------------------------------------------------------ the queue
+
+
+def queue(line: Line, *, by: Person, filters: Mapping[str, Any] | None = None) -> QuerySet[Capture]:
+    """What this person may be given, oldest first: open, not somebody else's, not put aside by themself.
+
+    `filters`: column lookups (lot=, product=, reason=, ...), and `skipped=True` for what this person skipped.
+    """
+    wanted = dict(filters or {})
+    skipped = wanted.pop("skipped", False)
+    last = Decision.objects.filter(capture=OuterRef("pk"), by=by).order_by("-created_at", "-id").values("kind")[:1]
+    rows = Capture.objects.filter(counts.QUEUE, line=line, **wanted).annotate(my_last=Subquery(last))
+    aside = Q(my_last=Decision.Kind.SKIPPED) | Q(my_last=Decision.Kind.SECOND_LOOK, state=Capture.State.DISPUTED)
+    rows = rows.filter(my_last=Decision.Kind.SKIPPED) if skipped else rows.exclude(Q(my_last__isnull=False) & aside)
+    free = Q(claimed_until__isnull=True) | Q(claimed_until__lte=DatabaseNow()) | Q(claimed_by=by)
+    return rows.filter(free).order_by("id")
+
+
+def skipped_count(line: Line, *, by: Person) -> int:
+    """How many open pictures this person has put aside."""
+    return queue(line, by=by, filters={"skipped": True}).count()
+
+
+def next_in_queue(
+    line: Line, *, by: Person, after: UUID | None = None, filters: Mapping[str, Any] | None = None
+) -> Capture | None:
+    """The next picture for this person, claimed for them; None when nothing is left. `after`: go on behind this one."""
+    policies.check_can_review(line, by=by)
+    rows = queue(line, by=by, filters=filters)
+    found = _take(rows.filter(id__gt=after), by, 1) if after else []
+    return next(iter(found or _take(rows.exclude(id=after) if after else rows, by, 1)), None)
+
+
+def claim(
+    target: Capture | Line, *, by: Person, count: int = 1, filters: Mapping[str, Any] | None = None, exclude: Iterable[UUID] = ()
+) -> list[Capture]:
+    """Lease pictures to this person for ten minutes; claiming one's own again renews the lease.
+
+    A line gives the next `count` of its queue, the person's own first. A capture gives itself, or Refused names who has it.
+    """
+    if isinstance(target, Capture):
+        return [_claim_one(target, by)]
+    policies.check_can_review(target, by=by)
+    rows = queue(target, by=by, filters=filters).exclude(id__in=list(exclude))
+    own = _take(rows.filter(claimed_by=by, claimed_until__gt=DatabaseNow()), by, count)
+    if len(own) < count:
+        own += _take(rows.exclude(id__in=[capture.pk for capture in own]), by, count - len(own))
+    return own
+
+
+def _take(rows: QuerySet[Capture], by: Person, count: int) -> list[Capture]:
+    """Lock up to `count` rows that nobody else is taking at this moment, and lease them."""
+    with transaction.atomic():
+        picked = [row.pk for row in rows.select_for_update(skip_locked=True, of=("self",))[:count]]
+        Capture.objects.filter(pk__in=picked).update(claimed_by=by, claimed_until=seconds_from_now(CLAIM_S))
+    return list(Capture.objects.filter(pk__in=picked).select_related("line__site").order_by("id"))
+
+
+def _claim_one(capture: Capture, by: Person) -> Capture:
+    with transaction.atomic():
+        row = _locked(capture)
+        policies.check_can_decide(row, by=by)
+        _lease(row, by)
+    capture.refresh_from_db()
+    return capture
+
+
+def release_claim(capture: Capture, *, by: Person) -> None:
+    """Give a picture back to the queue; without effect when it is not this person's."""
+    Capture.objects.filter(pk=capture.pk, claimed_by=by).update(claimed_by=None, claimed_until=None)
+
+
+def _locked(capture: Capture) -> Capture:
+    """The row as it is now, locked until the transaction ends."""
+    return Capture.objects.select_for_update(of=("self",)).select_related("line__site", "claimed_by").get(pk=capture.pk)
+
+
+def _lease(row: Capture, by: Person) -> None:
+    Capture.objects.filter(pk=row.pk).update(claimed_by=by, claimed_until=seconds_from_now(CLAIM_S))
+
+
+# ------------------------------------------------------------------------------------------------ deciding
+
+
+def decide(capture: Capture, *, verdict: str, classes: Iterable[int] = (), comment: str = "", by: Person) -> Decision:
+    """Record what a person says of the part. `classes` are numbers of the defect book, main one first; none for OK."""
+    policies.check_can_review(capture.line, by=by)
+    chosen = _checked_classes(capture.line, verdict, classes)
+    with transaction.atomic():
+        row = _locked(capture)
+        policies.check_can_decide(row, by=by)
+        decision = _record(row, Decision.Kind.DECIDED, by, verdict=verdict, classes=chosen, comment=comment.strip())
+        lifecycle.move(
+            row, Capture.State.DECIDED, by=by, audited=False,
+            decision=decision, claimed_by=None, claimed_until=None, second_look=False,
+        )  # fmt: skip
+        counters.add(row.line, counts.NEW, -1)
+        counters.add(row.line, counts.DECIDED)
+    capture.refresh_from_db()
+    return decision
+
+
+def _checked_classes(line: Line, verdict: str, classes: Iterable[int]) -> list[int]:
+    chosen = list(dict.fromkeys(int(number) for number in classes))
+    if verdict not in (Verdict.OK, Verdict.NG):
+        raise Refused(VERDICT_UNKNOWN)
+    if verdict == Verdict.OK and chosen:
+        raise Refused(CLASS_WITH_OK)
+    if verdict == Verdict.NG and not chosen:
+        raise Refused(CLASS_MISSING)
+    book = set(DefectClass.objects.filter(line=line, retired_at=None).values_list("number", flat=True))
+    for number in chosen:
+        if number not in book:
+            raise Refused(CLASS_UNKNOWN, number=number, line=line.name)
+    return chosen
+
+
+def _record(row: Capture, kind: str, by: Person, **fields: Any) -> Decision:
+    shown = {"verdict": row.verdict, "score": row.score, "release_number": row.release_number} if row.verdict else {}
+    return Decision.objects.create(capture=row, kind=kind, by=by, predicted=shown, **fields)
+
+
+def skip(capture: Capture, *, by: Person) -> Decision:
+    """Put a picture aside without a decision: it stays in the queue for the others, and last in one's own."""
+    with transaction.atomic():
+        row = _locked(capture)
+        policies.check_can_decide(row, by=by)
+        decision = _record(row, Decision.Kind.SKIPPED, by)
+        Capture.objects.filter(pk=row.pk, claimed_by=by).update(claimed_by=None, claimed_until=None)
+        events.announce(*row.topics())
+    capture.refresh_from_db()
+    return decision
+
+
+def ask_second_look(capture: Capture, *, by: Person, comment: str = "") -> Decision:
+    """Ask somebody else to decide: the picture becomes disputed and leaves one's own queue."""
+    with transaction.atomic():
+        row = _locked(capture)
+        policies.check_can_decide(row, by=by)
+        decision = _record(row, Decision.Kind.SECOND_LOOK, by, comment=comment.strip())
+        fields = {"second_look": True, "claimed_by": None, "claimed_until": None}
+        if row.state == Capture.State.NEW:
+            lifecycle.move(row, Capture.State.DISPUTED, by=by, audited=False, **fields)
+        else:
+            lifecycle.touch(row, **fields)
+    capture.refresh_from_db()
+    return decision
+
+
+# ------------------------------------------------------------------------------------------------ taking back
+
+
+def retract(capture: Capture, *, reason: str, by: Person) -> Decision:
+    """Take a decision back for a stated reason, whoever made it. Snapshots that froze it keep it, and say so."""
+    if not reason.strip():
+        raise Refused(REASON_MISSING)
+    with transaction.atomic():
+        row = _locked(capture)
+        policies.check_can_retract(row, by=by)
+        decision = _take_back(row, by, comment=reason.strip())
+        audit.record(by, "capture.retracted", row, reason=reason.strip())
+    capture.refresh_from_db()
+    return decision
+
+
+def _take_back(row: Capture, by: Person, *, comment: str = "", **claim: Any) -> Decision:
+    frozen_before = not counts.decided_since_snapshot(row.line).filter(pk=row.pk).exists()
+    decision = _record(row, Decision.Kind.RETRACTED, by, comment=comment)
+    lifecycle.move(row, Capture.State.RETRACTED, by=by, audited=False, decision=None, **claim)
+    counters.add(row.line, counts.NEW)
+    counters.add(row.line, counts.DECIDED, 0 if frozen_before else -1)
+    return decision
+
+
+def undo_last(*, by: Person, line: Line) -> Capture:
+    """Take back this person's newest decision or skip on the line, and claim its picture for them.
+
+    Works across pictures, newest first, one act per call. What somebody has changed since is passed over: it is not this
+    person's to take back any more.
+    """
+    policies.check_can_review(line, by=by)
+    with transaction.atomic():
+        _one_at_a_time(by)
+        for act in _acts_to_undo(line, by):
+            row = _locked(act.capture)
+            mine = act.kind == Decision.Kind.DECIDED and row.decision_id == act.pk
+            if mine and not row.reserved:
+                _take_back(row, by, claimed_by=by, claimed_until=seconds_from_now(CLAIM_S))
+                return _locked(row)
+            if act.kind == Decision.Kind.SKIPPED and policies.can_decide(row, by=by):
+                _record(row, Decision.Kind.UNSKIPPED, by)
+                _lease(row, by)
+                events.announce(*row.topics())
+                return _locked(row)
+    raise Refused(NOTHING_TO_UNDO, line=line.name)
+
+
+def _acts_to_undo(line: Line, by: Person) -> Iterable[Decision]:
+    """This person's decisions and skips that they have not taken back themself, newest first."""
+    taken_back = {Decision.Kind.RETRACTED: Decision.Kind.DECIDED, Decision.Kind.UNSKIPPED: Decision.Kind.SKIPPED}
+    undone: dict[tuple[Any, str], int] = {}
+    acts = Decision.objects.filter(by=by, capture__line=line).select_related("capture").order_by("-created_at", "-id")
+    for act in acts[:UNDO_DEPTH]:
+        if act.kind in taken_back:
+            key = (act.capture_id, taken_back[Decision.Kind(act.kind)])
+            undone[key] = undone.get(key, 0) + 1
+        elif act.kind in (Decision.Kind.DECIDED, Decision.Kind.SKIPPED):
+            key = (act.capture_id, act.kind)
+            if undone.get(key, 0):
+                undone[key] -= 1
+            else:
+                yield act
+
+
+def _one_at_a_time(by: Person) -> None:
+    """Two quick presses of Ctrl+Z undo two acts, not the same one twice."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"undo {by.pk}"])

@@ -1,0 +1,42 @@
+"""How the counts of captures that pages show are counted from their rows; `registry.counters` keeps and recounts them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db.models import Q
+
+from registry import counters
+from training.models import Capture, Snapshot
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from registry.models import Line
+
+NEW = "captures_new"  # in the queue
+DECIDED = "captures_decided"  # decided since the last snapshot
+TOTAL = "captures_total"
+QUEUE = Q(state__in=Capture.OPEN, reserved=False)
+
+
+def decided_since_snapshot(line: Line) -> QuerySet[Capture]:
+    """Captures whose present decision is younger than the line's last snapshot."""
+    rows = Capture.objects.filter(line=line, state=Capture.State.DECIDED, reserved=False)
+    last = Snapshot.objects.filter(line=line).order_by("-number").first()
+    return rows.filter(decision__created_at__gt=last.created_at) if last else rows
+
+
+@counters.counted(NEW)
+def count_new(line: Line) -> int:
+    return Capture.objects.filter(QUEUE, line=line).count()
+
+
+@counters.counted(DECIDED)
+def count_decided(line: Line) -> int:
+    return decided_since_snapshot(line).count()
+
+
+@counters.counted(TOTAL)
+def count_total(line: Line) -> int:
+    return Capture.objects.filter(line=line).count()

@@ -1,0 +1,138 @@
+"""Who may do what with captures, snapshots, golden sets and jobs: `check_can_x` says no with a sentence, `can_x` answers.
+
+A disabled button shows `lifecycle.why_not(check_can_x, row, by=person)`. A decision, a snapshot and a job need a person's
+name; a machine's label may import.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from django.utils.translation import gettext_noop
+
+from registry import clock
+from registry.lifecycle import Refused
+from registry.policies import allowed, check_role
+from training.models import Capture, Job
+
+if TYPE_CHECKING:
+    from registry.audit import Actor
+    from registry.models import Line
+    from training.models import Snapshot
+
+Person = Any  # the console's user model: nothing here may import upwards
+HELD = gettext_noop("%(person)s has this picture until %(until)s.")
+NOT_OPEN = gettext_noop("This picture is decided already. Take the decision back first, then decide again.")
+NOT_DECIDED = gettext_noop("This picture has no decision that could be taken back.")
+IN_GOLDEN_SET = gettext_noop("This picture belongs to golden set %(code)s. Its label can only change in a new edition of the set.")
+JOB_ENDED = gettext_noop("%(job)s has ended: it is %(state)s.")
+JOB_CANCELLING = gettext_noop("%(job)s is being cancelled already.")
+NOT_ENDED_BADLY = gettext_noop("%(job)s can be asked for again once it failed, was cancelled or was poisoned.")
+
+
+# ------------------------------------------------------------------------------------------------ captures
+
+
+def check_can_review(line: Line, *, by: Actor) -> None:
+    """May this person claim, decide and skip pictures of the line?"""
+    check_role(line, "capture.review", by)
+
+
+def can_review(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_review, line, by=by)
+
+
+def check_not_held(capture: Capture, *, by: Actor) -> None:
+    """No other person holds a living claim on the picture."""
+    until = capture.claimed_until
+    if capture.claimed_by_id in (None, getattr(by, "pk", None)) or until is None or until <= clock.now_db():
+        return
+    local = until.astimezone(ZoneInfo(capture.line.site.timezone))
+    raise Refused(HELD, person=str(capture.claimed_by), until=local.strftime("%H:%M"))
+
+
+def check_not_reserved(capture: Capture) -> None:
+    if capture.reserved:
+        item = capture.golden_items.select_related("golden_set").order_by("-golden_set__number").first()
+        raise Refused(IN_GOLDEN_SET, code=item.golden_set.code if item else "")
+
+
+def check_can_decide(capture: Capture, *, by: Actor) -> None:
+    """May this person decide this picture now?"""
+    check_can_review(capture.line, by=by)
+    if capture.state not in Capture.OPEN:
+        raise Refused(NOT_OPEN)
+    check_not_reserved(capture)
+    check_not_held(capture, by=by)
+
+
+def can_decide(capture: Capture, *, by: Actor) -> bool:
+    return allowed(check_can_decide, capture, by=by)
+
+
+def check_can_retract(capture: Capture, *, by: Actor) -> None:
+    """May this person take the picture's decision back?"""
+    check_can_review(capture.line, by=by)
+    if capture.state != Capture.State.DECIDED:
+        raise Refused(NOT_DECIDED)
+    check_not_reserved(capture)
+
+
+def can_retract(capture: Capture, *, by: Actor) -> bool:
+    return allowed(check_can_retract, capture, by=by)
+
+
+def check_can_import(line: Line, *, by: Actor) -> None:
+    check_role(line, "capture.review", by, machines=True)
+
+
+def can_import(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_import, line, by=by)
+
+
+# ------------------------------------------------------------------------------------------------ snapshots and golden sets
+
+
+def check_can_freeze(line: Line, *, by: Actor) -> None:
+    """May this person freeze a snapshot or make a golden set of the line?"""
+    check_role(line, "snapshot.freeze", by)
+
+
+def can_freeze(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_freeze, line, by=by)
+
+
+# ------------------------------------------------------------------------------------------------ jobs
+
+
+def check_can_submit(snapshot: Snapshot, *, by: Actor) -> None:
+    """May this person start a training on the snapshot?"""
+    check_role(snapshot.line, "job.submit", by)
+
+
+def can_submit(snapshot: Snapshot, *, by: Actor) -> bool:
+    return allowed(check_can_submit, snapshot, by=by)
+
+
+def check_can_cancel(job: Job, *, by: Actor) -> None:
+    check_role(job.line, "job.cancel", by)
+    if job.state == Job.State.CANCELLING:
+        raise Refused(JOB_CANCELLING, job=str(job))
+    if job.state in Job.ENDED:
+        raise Refused(JOB_ENDED, job=str(job), state=str(job.get_state_display()))
+
+
+def can_cancel(job: Job, *, by: Actor) -> bool:
+    return allowed(check_can_cancel, job, by=by)
+
+
+def check_can_requeue(job: Job, *, by: Actor) -> None:
+    """May this person ask for the same training again?"""
+    check_can_submit(job.snapshot, by=by)
+    if job.state not in (Job.State.FAILED, Job.State.CANCELLED, Job.State.POISONED):
+        raise Refused(NOT_ENDED_BADLY, job=str(job))
+
+
+def can_requeue(job: Job, *, by: Actor) -> bool:
+    return allowed(check_can_requeue, job, by=by)
