@@ -14,7 +14,7 @@ from django.utils.translation import gettext, gettext_noop
 from registry import audit, events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from registry.audit import Actor
 
@@ -76,9 +76,8 @@ def move(
         allowed = [state for state in allowed if state in set(only_from)]
     old = obj.state
     with transaction.atomic():
-        changed = (
-            model._default_manager.filter(pk=obj.pk, state__in=allowed, **(where or {}))
-            .update(state=to, row_version=F("row_version") + 1, **fields)
+        changed = model._default_manager.filter(pk=obj.pk, state__in=allowed, **(where or {})).update(
+            state=to, row_version=F("row_version") + 1, **fields
         )
         if not changed:
             obj.refresh_from_db()
@@ -87,7 +86,9 @@ def move(
             )
         obj.refresh_from_db()
         if audited:
-            audit.record(by, f"{model._meta.model_name}.{to.lower()}", obj, old={"state": old}, new={"state": to}, reason=reason)
+            audit.record(
+                by, f"{model._meta.model_name}.{to.lower()}", obj, old={"state": old}, new={"state": to}, reason=reason
+            )
         events.announce(*obj.topics())
 
 
@@ -98,3 +99,12 @@ def touch(obj: Any, **fields: Any) -> None:
         model._default_manager.filter(pk=obj.pk).update(row_version=F("row_version") + 1, **fields)
         obj.refresh_from_db()
         events.announce(*obj.topics())
+
+
+def why_not(check: Callable[..., None], *args: Any, **kwargs: Any) -> str:
+    """The sentence with which a check would refuse, in the reader's language; "" when it would not."""
+    try:
+        check(*args, **kwargs)
+    except Refused as refused:
+        return str(refused)
+    return ""
