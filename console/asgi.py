@@ -10,23 +10,30 @@ from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.asgi import get_asgi_application
+from django.urls import path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 django = get_asgi_application()  # before anything that imports models
 
-from console import static_files  # noqa: E402
+from console import device_api, static_files  # noqa: E402
+from console.live import LiveConsumer  # noqa: E402
+from edge import protocol  # noqa: E402
 
-websocket_routes: list[Any] = []
+websocket_routes: list[Any] = [path("live/", LiveConsumer.as_asgi())]
 
 
 async def http(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """Send each request through its door, by path.
 
-    The door for device pictures (`console.device_api.capture_door`) belongs here: it checks device and length before it
-    reads, and hashes while it streams. Django's handler would spool the whole body to disk first.
+    Device pictures have a door of their own: it checks device and length before it reads, and hashes while it streams.
+    Django's handler would spool the whole body to disk first.
     """
-    door = files if scope["path"].startswith(static_files.PREFIX) else django
-    await door(scope, receive, send)
+    if scope["path"].startswith(protocol.CAPTURES + "/"):
+        await device_api.capture_door(scope, receive, send)
+    elif scope["path"].startswith(static_files.PREFIX):
+        await files(scope, receive, send)
+    else:
+        await django(scope, receive, send)
 
 
 files = WsgiToAsgi(static_files.application())

@@ -7,9 +7,11 @@ stopping at any moment loses nothing, and starting is recovery.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from types import FrameType
 
 import httpx
 from django.conf import settings
+from django.db import connections
 
 from console import children, database, embedded
 
@@ -37,6 +40,7 @@ class Child:
     name: str
     start: Callable[[], subprocess.Popen[bytes]]
     stop_signal: signal.Signals = signal.SIGTERM
+    once: bool = False  # ends by itself when its work is done
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     pause_s: float = 0.0
@@ -122,25 +126,52 @@ class Supervisor:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         stop_signal: signal.Signals = signal.SIGTERM,
+        once: bool = False,
     ) -> Child:
-        """Run one more command for as long as the supervisor lives; its log is `log/NAME.log`."""
+        """Run one more command while the supervisor lives (`once`: until it ends well); log: `log/NAME.log`."""
 
         def start() -> subprocess.Popen[bytes]:
             return children.spawn(
                 command, log=self._log(name), env={**self.env, **(env or {})}, cwd=cwd or settings.BASE_DIR
             )
 
-        child = Child(name, start, stop_signal)
+        child = Child(name, start, stop_signal, once)
         self.children.append(child)
-        self._start(child)
+        if threading.current_thread() is threading.main_thread():
+            self._start(child)
+        # else the next look at it starts it: a child dies with the thread that started it
         return child
 
     def watch(self) -> None:
         """Restart whatever dies, for ever: the first time at once, then with pauses that double up to half a minute."""
         while True:
-            for child in self.children:
-                self._look_after(child)
+            self.tend()
             time.sleep(0.25)
+
+    def tend(self) -> None:
+        """One look at every child; for those who wait for something else meanwhile."""
+        for child in self.children:
+            self._look_after(child)
+
+    def tend_during(self, work: Callable[[], None]) -> None:
+        """Do `work` on a thread and look after the children meanwhile; raises what it raised."""
+        raised: list[Exception] = []
+
+        def on_thread() -> None:
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001  raised again below, on the main thread
+                raised.append(error)
+            finally:
+                connections.close_all()
+
+        worker = threading.Thread(target=on_thread, name="work", daemon=True)
+        worker.start()
+        while worker.is_alive():
+            self.tend()
+            worker.join(0.25)
+        if raised:
+            raise raised[0]
 
     def stop(self) -> None:
         """Stop the console's processes together, then the services, last started first."""
@@ -163,6 +194,9 @@ class Supervisor:
                 self._start_again(child)
             return
         if child.process.poll() is None:
+            return
+        if child.once and child.process.returncode == 0:
+            child.process, child.start_again_at = None, math.inf
             return
         lived = time.monotonic() - child.started_at
         child.pause_s = 0.0 if lived > STEADY_S else min(LONGEST_PAUSE_S, child.pause_s * 2 or 1.0)

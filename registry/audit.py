@@ -1,4 +1,4 @@
-"""The audit log: append-only, and `record()` is its one door. The database refuses UPDATE and DELETE (migration 0002)."""
+"""The audit log: append-only, and `record()` is its one door. The database refuses anything else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def record(
     reason: str = "",
     refused: bool = False,
 ) -> None:
-    """Append one event. `by` is a person or a machine's label; `action` reads `noun.verb`; `old`/`new` are plain JSON."""
+    """Append one event. `by`: a person or a machine's label; `action`: `noun.verb`; `old`, `new`: plain JSON."""
     line = obj if obj._meta.model_name == "line" else getattr(obj, "line", None)
     AuditEvent.objects.create(
         by=None if isinstance(by, str) else by,

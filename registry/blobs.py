@@ -1,4 +1,4 @@
-"""Bytes by SHA-256: `blobs/ab/cd/<sha256>`. Written to a temporary name, fsynced and renamed; never changed afterwards."""
+"""Bytes by SHA-256: `blobs/ab/cd/<sha256>`. Temporary name, fsync, rename; never changed afterwards."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Topics: what changed, never the data. One version counter per topic; the socket carries {topic, version}.
 
-Counters are raised right after the commit, each in a statement of its own: short locks, no deadlock between writers that
-touch the same topics in another order, and nothing is announced that was rolled back.
+Counters are raised right after the commit, each in a statement of its own: short locks, no deadlock between writers
+that touch the same topics in another order, and nothing is announced that was rolled back.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def _raise(topics: list[str]) -> None:
         return
     for topic, version in versions:
         try:
-            async_to_sync(layer.group_send)(group_name(topic), {"type": "topic.changed", "topic": topic, "version": version})
+            async_to_sync(layer.group_send)(
+                group_name(topic), {"type": "topic.changed", "topic": topic, "version": version}
+            )
         except OSError as error:
             # The hint is lost, the counter is not: pages check versions on focus and every 30 s.
             log.warning("topic %s not announced: %s", topic, error)

@@ -62,8 +62,12 @@ class Line(Aggregate):
     review_due_s = models.PositiveIntegerField(default=8 * 3600, help_text="a flagged picture is late after this")
     window_low = models.FloatField(null=True, blank=True, help_text="16-bit grey value shown black; empty = by picture")
     window_high = models.FloatField(null=True, blank=True)
-    shifts = models.JSONField(default=list, help_text='[{"code": "A", "from": "06:00", "to": "14:00"}, ...] in plant time')
-    credit = models.CharField(max_length=400, blank=True, help_text="source and licence of sample pictures, shown with them")
+    shifts = models.JSONField(
+        default=list, help_text='[{"code": "A", "from": "06:00", "to": "14:00"}, ...] in plant time'
+    )
+    credit = models.CharField(
+        max_length=400, blank=True, help_text="source and licence of sample pictures, shown with them"
+    )
 
     class Meta:
         ordering = ("code",)
@@ -201,7 +205,9 @@ class Device(Aggregate):
     hardware = models.JSONField(default=dict)
     seen_at = models.DateTimeField(null=True, blank=True)
     clock_offset_s = models.FloatField(default=0.0, help_text="device clock minus server clock at the last check-in")
-    running_digest = models.CharField(max_length=64, blank=True, help_text="manifest digest that the device says it loaded")
+    running_digest = models.CharField(
+        max_length=64, blank=True, help_text="manifest digest that the device says it loaded"
+    )
     running_number = models.PositiveIntegerField(null=True, blank=True)
     base_digest = models.CharField(max_length=64, blank=True)
     counts = models.JSONField(default=dict)
@@ -303,7 +309,7 @@ class TrackingEntry(Row):
         ordering = ("created_at",)
 
 
-# ------------------------------------------------------------------------------------------------ promotions and releases
+# ------------------------------------------------------------------------------------------ promotions and releases
 
 
 class Promotion(Aggregate):
@@ -546,9 +552,7 @@ class Deployment(Aggregate):
             models.UniqueConstraint(fields=("rollout", "device"), name="one_deployment_per_rollout_and_device"),
             models.UniqueConstraint(
                 fields=("device",),
-                condition=models.Q(
-                    state__in=("PENDING", "OFFERED", "DOWNLOADING", "VERIFIED", "STAGED", "PROBATION")
-                ),
+                condition=models.Q(state__in=("PENDING", "OFFERED", "DOWNLOADING", "VERIFIED", "STAGED", "PROBATION")),
                 name="one_deployment_under_way_per_device",
             ),
         ]

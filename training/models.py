@@ -86,7 +86,9 @@ class Capture(Aggregate):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=("device", "device_capture_id"), condition=models.Q(device__isnull=False), name="device_capture_once"
+                fields=("device", "device_capture_id"),
+                condition=models.Q(device__isnull=False),
+                name="device_capture_once",
             ),
             models.UniqueConstraint(
                 fields=("line", "digest"), condition=models.Q(device__isnull=True), name="import_once_per_line"
@@ -164,7 +166,7 @@ class GoldenItem(models.Model):
 
 
 class Snapshot(Row):
-    """An immutable list of (capture, decision, split) with its digest and class table. It has no life: it only exists."""
+    """An immutable list of (capture, decision, split) with its digest and class table. It has no life."""
 
     line = models.ForeignKey(Line, on_delete=models.PROTECT, related_name="snapshots")
     number = models.PositiveIntegerField()
@@ -231,10 +233,14 @@ class Job(Aggregate):
     state = models.CharField(max_length=16, choices=State, default=State.QUEUED)
     snapshot = models.ForeignKey(Snapshot, on_delete=models.PROTECT, related_name="jobs")
     parent = models.ForeignKey(Version, on_delete=models.PROTECT, null=True, related_name="+", help_text="continued")
-    champion = models.ForeignKey(Version, on_delete=models.PROTECT, null=True, related_name="+", help_text="compared with")
+    champion = models.ForeignKey(
+        Version, on_delete=models.PROTECT, null=True, related_name="+", help_text="compared with"
+    )
     config = models.JSONField(help_text="recipe config: mode, lora, train, seed")
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    fence = models.PositiveIntegerField(default=0, help_text="rises with each claim; a stale holder's writes are refused")
+    fence = models.PositiveIntegerField(
+        default=0, help_text="rises with each claim; a stale holder's writes are refused"
+    )
     deaths = models.PositiveSmallIntegerField(default=0)
     lease_until = models.DateTimeField(null=True)
     woken_at = models.DateTimeField(null=True)
@@ -267,7 +273,9 @@ class Attempt(Row):
     process_started = models.CharField(max_length=32, blank=True, help_text="start time in clock ticks since boot")
     boot_id = models.CharField(max_length=40, blank=True)
     ended_at = models.DateTimeField(null=True)
-    outcome = models.CharField(max_length=24, blank=True, help_text="succeeded, failed, cancelled, died, lease_lost, stopped")
+    outcome = models.CharField(
+        max_length=24, blank=True, help_text="succeeded, failed, cancelled, died, lease_lost, stopped"
+    )
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=("job", "fence"), name="attempt_per_fence")]
