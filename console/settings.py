@@ -27,6 +27,7 @@ DATABASES = {
 DATABASE_OWNER_URL = envsecret("DATABASE_OWNER_URL", SERVICES.owner if not envsecret("DATABASE_URL") else "")
 REDIS_URL = envsecret("REDIS_URL", SERVICES.redis)
 MLFLOW_TRACKING_URI = envsecret("MLFLOW_TRACKING_URI", SERVICES.mlflow)
+MLFLOW_STORE = envsecret("LOOPLINE_MLFLOW_STORE")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- web --------------------------------------------------------------------------------------------------------------
