@@ -71,9 +71,11 @@ class Supervisor:
         self.url = ""
         self.env: dict[str, str] = dict(os.environ)
         self.ours = embedded.wanted(os.environ)
-        store = os.environ.get("LOOPLINE_MLFLOW_STORE")
         self.services = embedded.Services(
-            self.state, postgres=self.ours["postgres"], valkey=self.ours["valkey"], mlflow_store=store
+            self.state,
+            postgres=self.ours["postgres"],
+            valkey=self.ours["valkey"],
+            mlflow_store=settings.MLFLOW_STORE or None,
         )
 
     def run(self, then: Callable[[Supervisor], None] | None = None) -> None:
@@ -95,6 +97,11 @@ class Supervisor:
     def start(self) -> None:
         """Start services, bring the database up to date, start web, workers and beat; return when the web answers."""
         began = time.monotonic()
+        if self.ours["mlflow"] and not self.ours["postgres"] and not settings.MLFLOW_STORE:
+            raise children.NotStarted(
+                "DATABASE_URL is set and MLFLOW_TRACKING_URI is not. Set MLFLOW_TRACKING_URI to your MLflow, or "
+                "LOOPLINE_MLFLOW_STORE=postgresql+psycopg://... to a database for the one that starts here."
+            )
         self.services.start()
         for service in self.services.services:
             self._adopt(service)
@@ -107,7 +114,6 @@ class Supervisor:
         if self.wanted_port and port != self.wanted_port:
             self.say(f"Port {self.wanted_port} is taken: using {port}.")
         self.url = f"http://{self.host}:{port}"
-        self.env["LOOPLINE_URL"] = self.url
         for name, command in console_commands(self.host, port).items():
             if self.train or name != "train":
                 self.add(name, command)
