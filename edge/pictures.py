@@ -1,6 +1,6 @@
 """The one function that turns picture bytes into pixels: for preview, recipe and agent.
 
-Content decides, never the file name. What cannot be decoded whole is refused with a code; nothing is guessed or filled in.
+Content decides, never the file name. What cannot be decoded whole is refused with a code; nothing is filled in.
 The same bytes and the same preprocessing give the same bits everywhere, so a cached activation, a golden vector and a
 verdict on the line are about the same pixels.
 """
@@ -82,8 +82,8 @@ def decode(data: bytes, window: tuple[float, float] | None = None, max_pixels: i
     """uint8 [H, W, 3], RGB, turned as EXIF says, first page of several, alpha on black.
 
     Single-channel pictures with more than 8 bits are mapped from `window` = (black, white) in stored values to 0..255;
-    without a window from their own 0.5 to 99.5 percentile, so that 12 bits in 16 do not show black. Colour pictures with
-    16 bits keep their upper 8 bits. Raises PictureRefused.
+    without a window from their own 0.5 to 99.5 percentile, so that 12 bits in 16 do not show black. Colour pictures
+    with 16 bits keep their upper 8 bits. Raises PictureRefused.
     """
     image = _load(data, max_pixels)
     try:
@@ -95,7 +95,7 @@ def decode(data: bytes, window: tuple[float, float] | None = None, max_pixels: i
 
 
 def preview(data: bytes, longest: int, window: tuple[float, float] | None = None) -> bytes:
-    """A JPEG for browsers whose longest side is at most `longest` pixels; never enlarged, no metadata of the original."""
+    """A JPEG for browsers, longest side at most `longest` pixels; never enlarged, no metadata of the original."""
     image = Image.fromarray(decode(data, window))
     scale = longest / max(image.size)
     if scale < 1:
@@ -110,7 +110,7 @@ def to_pixels(data: bytes, preprocess: Mapping[str, Any]) -> np.ndarray:
     """float32 [3, H, W] as a release manifest's `preprocess` says: size [H, W], mean, std, resize, window.
 
     "squash" ignores the aspect ratio; "fit" keeps it and fills the rest with the mean (0 after normalisation).
-    Bit-identical on every machine: Pillow resizes 8-bit pictures in integers, and normalisation is a table of 256 values.
+    Bit-identical everywhere: Pillow resizes 8-bit pictures in integers, and normalisation is a table of 256 values.
     """
     window = preprocess.get("window")
     pixels = decode(data, (float(window[0]), float(window[1])) if window else None)
@@ -155,7 +155,7 @@ def _load(data: bytes, max_pixels: int) -> ImageFile.ImageFile:
         raise PictureRefused("not_a_picture")
     # libwebp allocates its canvas at opening, so the claim is read before.
     _check_size(_webp_size(data) if sniffed == "WEBP" else None, max_pixels)
-    # Damaged EXIF and large sizes are warnings in Pillow. The first is of no interest here, the second is refused below.
+    # Damaged EXIF and large sizes are warnings in Pillow: the first is of no interest here, the second refused below.
     # Filters are process-wide, hence the lock; the slow part, decoding, is outside.
     try:
         with _OPEN_LOCK, warnings.catch_warnings():
@@ -216,7 +216,7 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
 
 
 def _orientation(image: Image.Image) -> int:
-    """1..8. Asked after loading: a TIFF has then been turned by Pillow already, and a PNG may carry EXIF after its pixels."""
+    """1..8. Asked after loading: a TIFF was then turned by Pillow already, a PNG may carry EXIF after its pixels."""
     try:
         with _OPEN_LOCK, warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -93,7 +93,7 @@ class Running(TypedDict):
 
 
 class Counts(TypedDict):
-    """Totals since the device was installed; they never fall. `audit_dropped` and `refused` are said only when not 0."""
+    """Totals since the device was installed; they never fall."""
 
     inspected: int
     ok: int
