@@ -21,7 +21,8 @@ CRITICAL = gettext_noop("No critical defect escapes on %(set)s: %(escapes)s of %
 CRITICAL_NONE = gettext_noop("No class of this line is critical.")
 CRITICAL_UNSEEN = gettext_noop("%(set)s holds no picture of the critical class %(class)s.")
 ESCAPES = gettext_noop(
-    "Escapes on %(set)s are not above the champion's: %(candidate)s of %(of)s, champion %(champion)s of %(champion_of)s."
+    "Escapes on %(set)s are not above the champion's: "
+    "%(candidate)s of %(of)s, champion %(champion)s of %(champion_of)s."
 )
 FIRST = gettext_noop("There is no champion to compare with.")
 KEPT = gettext_noop(

@@ -31,10 +31,13 @@ os.environ |= {
     "HF_HUB_OFFLINE": "1",
 }
 
+import django  # noqa: E402
 from django.conf import settings  # noqa: E402
 
 from console import database, embedded  # noqa: E402
 from tests.running import Running  # noqa: E402
+
+django.setup()  # here, because test modules import models while they are collected
 
 TEMPLATE = "loopline"
 
