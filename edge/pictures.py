@@ -12,7 +12,8 @@ import struct
 import threading
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I", "F")
 # What Pillow's decoders raise on damaged data, seen over the formats above; anything else is a fault of ours and shows.
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, OverflowError, MemoryError, struct.error, zlib.error)
 _ORIENTATION_TAG = 0x0112
-_OPEN_LOCK = threading.Lock()
+_FILTERS_LOCK = threading.Lock()
 
 
 class PictureRefused(Exception):
@@ -155,11 +156,8 @@ def _load(data: bytes, max_pixels: int) -> ImageFile.ImageFile:
         raise PictureRefused("not_a_picture")
     # libwebp allocates its canvas at opening, so the claim is read before.
     _check_size(_webp_size(data) if sniffed == "WEBP" else None, max_pixels)
-    # Damaged EXIF and large sizes are warnings in Pillow: the first is of no interest here, the second refused below.
-    # Filters are process-wide, hence the lock; the slow part, decoding, is outside.
     try:
-        with _OPEN_LOCK, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet():
             image = Image.open(io.BytesIO(data), formats=(sniffed,))
     except Image.DecompressionBombError as error:
         raise PictureRefused("too_many_pixels", limit=max_pixels) from error
@@ -169,7 +167,9 @@ def _load(data: bytes, max_pixels: int) -> ImageFile.ImageFile:
         raise PictureRefused("truncated", format=sniffed, detail=str(error)) from error
     _check_size(image.size, max_pixels)
     try:
-        image.load()
+        # A TIFF reads its tags again here and warns of damaged ones; the other formats decode outside the lock.
+        with _quiet() if image.format == "TIFF" else nullcontext():
+            image.load()
     except Image.DecompressionBombError as error:
         raise PictureRefused("too_many_pixels", limit=max_pixels) from error
     except NotImplementedError as error:
@@ -177,6 +177,17 @@ def _load(data: bytes, max_pixels: int) -> ImageFile.ImageFile:
     except _DAMAGE as error:
         raise PictureRefused("truncated", format=image.format, detail=str(error)) from error
     return image
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Damaged tags and large sizes are warnings in Pillow: the first mean nothing here, the second are refused.
+
+    Filters are process-wide, hence the lock.
+    """
+    with _FILTERS_LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _check_size(size: tuple[int, int] | None, max_pixels: int) -> None:
@@ -218,8 +229,7 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
 def _orientation(image: Image.Image) -> int:
     """1..8. Asked after loading: a TIFF was then turned by Pillow already, a PNG may carry EXIF after its pixels."""
     try:
-        with _OPEN_LOCK, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet():
             value = image.getexif().get(_ORIENTATION_TAG, 1)
     except _DAMAGE:
         return 1  # a damaged EXIF block says nothing about the pixels, which decoded whole
@@ -279,8 +289,7 @@ def _bits(image: Image.Image, data: bytes) -> int:
 def _frames(image: Image.Image) -> int:
     """Pages or frames in the file; later ones may be damaged, which does not hurt the first."""
     try:
-        with _OPEN_LOCK, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet():
             return int(getattr(image, "n_frames", 1))
     except _DAMAGE:
         return 1
