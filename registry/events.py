@@ -12,6 +12,7 @@ from functools import partial
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from django.db import connection, transaction
+from redis.exceptions import RedisError
 
 from registry.models import Topic
 
@@ -54,7 +55,7 @@ def _raise(topics: list[str]) -> None:
             async_to_sync(layer.group_send)(
                 group_name(topic), {"type": "topic.changed", "topic": topic, "version": version}
             )
-        except OSError as error:
+        except (OSError, RedisError) as error:
             # The hint is lost, the counter is not: pages check versions on focus and every 30 s.
             log.warning("topic %s not announced: %s", topic, error)
             return

@@ -50,8 +50,12 @@ def prediction_columns(meta: Mapping[str, Any]) -> dict[str, Any]:
         "score": score,
         "release_number": number if isinstance(number, int) and 0 < number < 2**31 else None,
         "prediction": {
-            "probabilities": [value for value in map(_share, said.get("probabilities") or []) if value is not None][:256],
-            "thresholds": {str(key)[:32]: _share(value) for key, value in list((said.get("thresholds") or {}).items())[:8]},
+            "probabilities": [value for value in map(_share, said.get("probabilities") or []) if value is not None][
+                :256
+            ],
+            "thresholds": {
+                str(key)[:32]: _share(value) for key, value in list((said.get("thresholds") or {}).items())[:8]
+            },
             "map": _map(said.get("map")),
         },
     }

@@ -99,7 +99,13 @@ def import_one(
 def _create(
     line: Line, identity: dict[str, Any], digest: str, size_bytes: int, info: PictureInfo, fields: dict[str, Any]
 ) -> tuple[Capture, bool]:
-    picture = {"digest": digest, "size_bytes": size_bytes, "width": info.width, "height": info.height, "mode": info.mode}
+    picture = {
+        "digest": digest,
+        "size_bytes": size_bytes,
+        "width": info.width,
+        "height": info.height,
+        "mode": info.mode,
+    }
     with transaction.atomic():
         try:
             with transaction.atomic():
@@ -146,11 +152,17 @@ def next_in_queue(
 
 
 def claim(
-    target: Capture | Line, *, by: Person, count: int = 1, filters: Mapping[str, Any] | None = None, exclude: Iterable[UUID] = ()
+    target: Capture | Line,
+    *,
+    by: Person,
+    count: int = 1,
+    filters: Mapping[str, Any] | None = None,
+    exclude: Iterable[UUID] = (),
 ) -> list[Capture]:
     """Lease pictures to this person for ten minutes; claiming one's own again renews the lease.
 
-    A line gives the next `count` of its queue, the person's own first. A capture gives itself, or Refused names who has it.
+    A line gives the next `count` of its queue, the person's own first. A capture gives itself, or Refused names who
+    has it.
     """
     if isinstance(target, Capture):
         return [_claim_one(target, by)]
@@ -289,8 +301,8 @@ def _take_back(row: Capture, by: Person, *, comment: str = "", **claim: Any) -> 
 def undo_last(*, by: Person, line: Line) -> Capture:
     """Take back this person's newest decision or skip on the line, and claim its picture for them.
 
-    Works across pictures, newest first, one act per call. What somebody has changed since is passed over: it is not this
-    person's to take back any more.
+    Works across pictures, newest first, one act per call. What somebody has changed since is passed over: it is not
+    this person's to take back any more.
     """
     policies.check_can_review(line, by=by)
     with transaction.atomic():

@@ -1,5 +1,5 @@
-"""The database's clock inside a query: leases and deadlines are compared where they are stored, so that workers whose own
-clocks differ agree on who holds what."""
+"""The database's clock inside a query: leases are compared where they are stored, so that workers whose own clocks
+differ agree on who holds what."""
 
 from __future__ import annotations
 
@@ -24,5 +24,3 @@ def seconds_from_now(seconds: float) -> Combinable:
     """A point in time as an expression, for `filter` and `update`."""
     span = Value(timedelta(seconds=seconds), output_field=DurationField())
     return cast("Any", ExpressionWrapper(DatabaseNow() + span, output_field=DateTimeField()))
-
-

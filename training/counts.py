@@ -1,4 +1,4 @@
-"""How the counts of captures that pages show are counted from their rows; `registry.counters` keeps and recounts them."""
+"""How the counts of captures that pages show are counted from their rows; `registry.counters` keeps them."""
 
 from __future__ import annotations
 

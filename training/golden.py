@@ -28,15 +28,18 @@ EMPTY = gettext_noop("A golden set needs pictures.")
 OTHER_LINE = gettext_noop("Picture %(name)s is of another line.")
 TWICE = gettext_noop("Picture %(name)s is in the list twice.")
 LABEL_UNKNOWN = gettext_noop("Class %(number)s is not in the defect book of line %(line)s.")
-LABEL_DIFFERS = gettext_noop("Picture %(name)s was decided otherwise than this golden set says. Settle the decision first.")
+LABEL_DIFFERS = gettext_noop(
+    "Picture %(name)s was decided otherwise than this golden set says. Settle the decision first."
+)
 TRAINED_ON = gettext_noop(
-    "Picture %(name)s was trained on in snapshot %(snapshot)s (the same bytes or the same serial). A golden set must be new to every model."
+    "Picture %(name)s was trained on in snapshot %(snapshot)s (the same bytes or the same serial). "
+    "A golden set must be new to every model."
 )
 EXPIRED = gettext_noop("A golden set must expire in the future.")
 
 
 def current(line: Line) -> QuerySet[GoldenSet]:
-    """The sets that versions are compared on now, the leading one first; expired ones stay until a new edition comes."""
+    """The sets that versions are compared on, the leading one first; an expired one stays until its next edition."""
     return GoldenSet.objects.filter(line=line, retired_at=None).order_by("-leads", "code")
 
 
@@ -54,8 +57,8 @@ def create(
 ) -> GoldenSet:
     """A new edition of the set `code`: `captures` with their label (class number, 0 = OK). Retires the former edition.
 
-    Its pictures are reserved: they leave the queue and can never be in a snapshot. One that is undecided gets the label as
-    `by`'s decision. Raises Refused, naming the picture, for one that was trained on or that was decided otherwise.
+    Its pictures are reserved: they leave the queue and can never be in a snapshot. One that is undecided gets the label
+    as `by`'s decision. Raises Refused, naming the picture, for one that was trained on or that was decided otherwise.
     """
     policies.check_can_freeze(line, by=by)
     if not captures:
@@ -70,15 +73,22 @@ def create(
     with transaction.atomic():
         Line.objects.select_for_update(no_key=True).get(pk=line.pk)  # freezing takes the same lock
         rows = list(
-            Capture.objects.select_for_update(of=("self",)).select_related("line", "decision").filter(pk__in=labels).order_by("id")
+            Capture.objects.select_for_update(of=("self",))
+            .select_related("line", "decision")
+            .filter(pk__in=labels)
+            .order_by("id")
         )
         _check(line, rows, labels)
         for row in rows:
             _reserve(row, labels[row.pk], by)
-        made = _new_edition(line, code=code, name_ko=name_ko, name_en=name_en, owner=owner, expires_at=expires_at, leads=leads,
-                            digest=_digest(rows, labels))  # fmt: skip
+        made = _new_edition(
+            line, code=code, name_ko=name_ko, name_en=name_en, owner=owner, expires_at=expires_at, leads=leads,
+            digest=_digest(rows, labels),
+        )  # fmt: skip
         GoldenItem.objects.bulk_create(GoldenItem(golden_set=made, capture=row, label=labels[row.pk]) for row in rows)
-        audit.record(by, "goldenset.create", made, new={"edition": made.number, "pictures": len(rows), "digest": made.digest})
+        audit.record(
+            by, "goldenset.create", made, new={"edition": made.number, "pictures": len(rows), "digest": made.digest}
+        )
         events.announce(f"{line.code}.captures", f"{line.code}.snapshots")
     return made
 
@@ -88,7 +98,9 @@ def _new_edition(line: Line, *, code: str, leads: bool, **fields: object) -> Gol
     GoldenSet.objects.filter(line=line, code=code, retired_at=None).update(retired_at=timezone.now())
     if leads:
         GoldenSet.objects.filter(line=line, leads=True).update(leads=False)
-    return GoldenSet.objects.create(line=line, code=code, leads=leads, number=former.number + 1 if former else 1, **fields)
+    return GoldenSet.objects.create(
+        line=line, code=code, leads=leads, number=former.number + 1 if former else 1, **fields
+    )
 
 
 def _check(line: Line, rows: list[Capture], labels: dict[object, int]) -> None:
@@ -122,7 +134,9 @@ def _reserve(row: Capture, label: int, by: Person) -> None:
         decision = Decision.objects.create(
             capture=row, by=by, verdict=Verdict.NG if label else Verdict.OK, classes=[label] if label else []
         )
-        lifecycle.move(row, Capture.State.DECIDED, by=by, audited=False, decision=decision, claimed_by=None, claimed_until=None)
+        lifecycle.move(
+            row, Capture.State.DECIDED, by=by, audited=False, decision=decision, claimed_by=None, claimed_until=None
+        )
         counters.add(row.line, counts.NEW, -1)
     elif not row.reserved and counts.decided_since_snapshot(row.line).filter(pk=row.pk).exists():
         counters.add(row.line, counts.DECIDED, -1)

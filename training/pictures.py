@@ -98,7 +98,7 @@ class _Child:
         self.used = 0
 
     def ask(self, path: Path, max_pixels: int) -> dict[str, Any] | None:
-        """The child's answer; a child that dies or takes too long at it has refused the picture. None: it was dead before."""
+        """The child's answer; one that dies or takes too long has refused the picture. None: it was dead before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self.used += 1

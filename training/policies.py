@@ -1,7 +1,7 @@
-"""Who may do what with captures, snapshots, golden sets and jobs: `check_can_x` says no with a sentence, `can_x` answers.
+"""Who may do what with captures, snapshots, golden sets and jobs: `check_can_x` refuses with a sentence, `can_x` asks.
 
-A disabled button shows `lifecycle.why_not(check_can_x, row, by=person)`. A decision, a snapshot and a job need a person's
-name; a machine's label may import.
+A disabled button shows `lifecycle.why_not(check_can_x, row, by=person)`. A decision, a snapshot and a job need a
+person's name; a machine's label may import.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Person = Any  # the console's user model: nothing here may import upwards
 HELD = gettext_noop("%(person)s has this picture until %(until)s.")
 NOT_OPEN = gettext_noop("This picture is decided already. Take the decision back first, then decide again.")
 NOT_DECIDED = gettext_noop("This picture has no decision that could be taken back.")
-IN_GOLDEN_SET = gettext_noop("This picture belongs to golden set %(code)s. Its label can only change in a new edition of the set.")
+IN_GOLDEN_SET = gettext_noop(
+    "This picture belongs to golden set %(code)s. Its label can only change in a new edition of the set."
+)
 JOB_ENDED = gettext_noop("%(job)s has ended: it is %(state)s.")
 JOB_CANCELLING = gettext_noop("%(job)s is being cancelled already.")
 NOT_ENDED_BADLY = gettext_noop("%(job)s can be asked for again once it failed, was cancelled or was poisoned.")
@@ -91,7 +93,7 @@ def can_import(line: Line, *, by: Actor) -> bool:
     return allowed(check_can_import, line, by=by)
 
 
-# ------------------------------------------------------------------------------------------------ snapshots and golden sets
+# ------------------------------------------------------------------------------------------------ snapshots
 
 
 def check_can_freeze(line: Line, *, by: Actor) -> None:

@@ -80,7 +80,9 @@ class Plan:
             found[side][str(picture.label)] += 1
             if picture.lot:
                 lots[side].add(picture.lot)
-        counted: dict[str, Any] = {side: dict(sorted(found[side].items(), key=lambda pair: int(pair[0]))) for side in SPLITS}
+        counted: dict[str, Any] = {
+            side: dict(sorted(found[side].items(), key=lambda pair: int(pair[0]))) for side in SPLITS
+        }
         return counted | {"lots": {side: len(lots[side]) for side in SPLITS}}
 
     def manifest(self, line: Line) -> bytes:
@@ -102,7 +104,7 @@ class Plan:
 
 
 def preview(line: Line, rule: Mapping[str, Any]) -> dict[str, Any]:
-    """What freezing this rule now would give: counts per side and class, lots, classes, sentences against and about it."""
+    """What freezing this rule now would give: counts per side and class, lots, and sentences against and about it."""
     made = plan(line, rule)
     counted = made.counts()
     return {
@@ -140,7 +142,11 @@ def _keep(line: Line, made: Plan, digest: str, by: Person) -> Snapshot | None:
         Line.objects.select_for_update(no_key=True).get(pk=line.pk)  # a golden set is made under the same lock
         # Held until the commit: nobody takes a decision back between this look and the snapshot's becoming visible.
         locked = Capture.objects.select_for_update(no_key=True).filter(pk__in=list(wanted)).order_by("id")
-        now = {row[0]: row[1] for row in locked.values_list("pk", "decision_id", "state", "reserved") if row[2] == "DECIDED" and not row[3]}
+        now = {
+            row[0]: row[1]
+            for row in locked.values_list("pk", "decision_id", "state", "reserved")
+            if row[2] == "DECIDED" and not row[3]
+        }
         if now != wanted:
             return None
         snapshot = Snapshot.objects.create(
@@ -149,7 +155,13 @@ def _keep(line: Line, made: Plan, digest: str, by: Person) -> Snapshot | None:
         )  # fmt: skip
         SnapshotItem.objects.bulk_create(
             (
-                SnapshotItem(snapshot=snapshot, capture_id=picture.id, decision_id=picture.decision_id, split=side, label=picture.label)
+                SnapshotItem(
+                    snapshot=snapshot,
+                    capture_id=picture.id,
+                    decision_id=picture.decision_id,
+                    split=side,
+                    label=picture.label,
+                )
                 for picture, side in made.sides
             ),
             batch_size=2000,
@@ -227,7 +239,9 @@ def _class_table(line: Line, labels: set[int]) -> list[dict[str, Any]]:
     for entry in DefectClass.objects.filter(line=line, number__in=labels - known).order_by("number"):
         table.append({"number": entry.number, "code": entry.code, "name_ko": entry.name_ko, "name_en": entry.name_en,
                       "critical": entry.critical})  # fmt: skip
-    return [{**entry, "index": index} for index, entry in enumerate(sorted(table, key=lambda entry: int(entry["number"])))]
+    return [
+        {**entry, "index": index} for index, entry in enumerate(sorted(table, key=lambda entry: int(entry["number"])))
+    ]
 
 
 def _split(line: Line, made: Plan, found: list[Group]) -> None:
@@ -252,7 +266,9 @@ def _split(line: Line, made: Plan, found: list[Group]) -> None:
             made.warnings.append({"text": MOVED_BACK, "params": {"lot": group.name}})
     val, test = made.rule["val_share"], made.rule["test_share"]
     sides |= splitting.deal(free, taken, {TRAIN: 1 - val - test, VAL: val, "test": test}, made.rule["seed"])
-    made.sides = [(picture, sides[_key(group)]) for group in found if _key(group) in sides for picture in group.pictures]
+    made.sides = [
+        (picture, sides[_key(group)]) for group in found if _key(group) in sides for picture in group.pictures
+    ]
 
 
 def _key(group: Group) -> str:
@@ -260,7 +276,7 @@ def _key(group: Group) -> str:
 
 
 def _former_sides(line: Line) -> dict[tuple[str, str], str]:
-    """Where lots, and pictures without one, were in earlier snapshots: training once is training for ever, else the first."""
+    """Where lots, and pictures without one, were in earlier snapshots: training once is for ever, else the first."""
     rows = SnapshotItem.objects.filter(snapshot__line=line).order_by("snapshot__number", "id")
     found: dict[tuple[str, str], str] = {}
     for capture, lot, side in rows.values_list("capture_id", "capture__lot", "split"):

@@ -1,7 +1,7 @@
 """Which side of a snapshot each picture goes to: whole lots, the same way every time, and never back from where it was.
 
-Pictures that share a lot, their bytes or a serial stay together: a model judged on a neighbour of what it learned from looks
-better than it is (a random split of magnet tiles scores 98 %, a split by lot 60 %).
+Pictures that share a lot, their bytes or a serial stay together: a model judged on a neighbour of what it learned from
+looks better than it is (a random split of magnet tiles scores 98 %, a split by lot 60 %).
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def groups(pictures: Iterable[Picture]) -> list[Group]:
     return sorted(made, key=lambda group: (group.name, str(group.pictures[0].id)))
 
 
-def fixed(group: Group, assigned: Mapping[str, str], former: Mapping[tuple[str, str], str]) -> tuple[str | None, set[str]]:
+def fixed(
+    group: Group, assigned: Mapping[str, str], former: Mapping[tuple[str, str], str]
+) -> tuple[str | None, set[str]]:
     """The side this group must go to, and all sides that the person's own assignment names for it (two are a conflict).
 
     `assigned`: lot or capture id -> side, as asked for. `former`: lot or picture -> side in earlier snapshots. What was
@@ -86,17 +88,24 @@ def fixed(group: Group, assigned: Mapping[str, str], former: Mapping[tuple[str, 
     asked = {assigned[key] for picture in group.pictures for key in (picture.lot, str(picture.id)) if key in assigned}
     if asked:
         return (asked.pop() if len(asked) == 1 else None), asked
-    been = {former[key] for picture in group.pictures for key in (("lot", picture.lot), ("id", str(picture.id))) if key in former}
+    been = {
+        former[key]
+        for picture in group.pictures
+        for key in (("lot", picture.lot), ("id", str(picture.id)))
+        if key in former
+    }
     if not been:
         return None, set()
     return (TRAIN if TRAIN in been else min(been)), set()
 
 
-def deal(free: list[Group], taken: Mapping[str, Counter[int]], shares: Mapping[str, float], seed: int) -> dict[str, str]:
+def deal(
+    free: list[Group], taken: Mapping[str, Counter[int]], shares: Mapping[str, float], seed: int
+) -> dict[str, str]:
     """Group name -> side: class by class, rarest first, each group to the side that lacks that class most.
 
-    `taken`: pictures per side and class that are already placed. `shares`: wanted share of each side. The order depends on
-    `seed` and the groups' names only.
+    `taken`: pictures per side and class that are already placed. `shares`: wanted share of each side. The order depends
+    on `seed` and the groups' names only.
     """
     placed = {side: Counter(taken.get(side, {})) for side in SPLITS}
     total: Counter[int] = Counter()
@@ -107,8 +116,12 @@ def deal(free: list[Group], taken: Mapping[str, Counter[int]], shares: Mapping[s
     sides: dict[str, str] = {}
     for label in sorted(total, key=lambda label: (holders[label], total[label], label)):
         holding = [group for group in waiting if group.classes()[label]]
-        for group in sorted(holding, key=lambda group: -group.classes()[label]):  # large ones first; ties keep seed order
-            side = max(SPLITS, key=lambda side: (_lack(label, side, placed, total, shares), shares[side], side == TRAIN))
+        for group in sorted(
+            holding, key=lambda group: -group.classes()[label]
+        ):  # large ones first; ties keep seed order
+            side = max(
+                SPLITS, key=lambda side: (_lack(label, side, placed, total, shares), shares[side], side == TRAIN)
+            )
             sides[group.name + str(group.pictures[0].id)] = side
             placed[side].update(group.classes())
             waiting.remove(group)

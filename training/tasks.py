@@ -1,0 +1,39 @@
+"""Wake-up calls: run a job, look after jobs. The rows say what to do; a call may come twice, late, or not at all."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+from typing import Any
+
+from celery import shared_task
+from celery.signals import worker_shutting_down
+
+from training import jobs, runner
+
+# One shared byte: the signal comes in the worker's main process, jobs run in a child that was forked after this line.
+_stopping = mmap.mmap(-1, 1)
+
+
+@worker_shutting_down.connect
+def _on_shutdown(**_: Any) -> None:
+    _stopping[0] = 1
+
+
+def _should_stop(parent: int) -> bool:
+    """The worker is told to end, or its main process is gone: another worker shall have the job at once."""
+    return _stopping[0] == 1 or os.getppid() != parent
+
+
+@shared_task(name="training.tasks.run_job")
+def run_job(job_id: str) -> None:
+    """Run this job if it is queued; acknowledged early, without a time limit."""
+    parent = os.getppid()
+    runner.run(job_id, worker=f"worker:train@{socket.gethostname()}", should_stop=lambda: _should_stop(parent))
+
+
+@shared_task(name="training.tasks.tick")
+def tick() -> None:
+    """Every 15 s: wake what was forgotten, take in hand what lost its worker."""
+    jobs.recover()
