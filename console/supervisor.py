@@ -33,7 +33,7 @@ class StopAsked(BaseException):
     """Ctrl-C or SIGTERM: raised wherever the supervisor happens to be."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Child:
     """A process that shall run: how to start it, and how it fared."""
 
@@ -69,6 +69,7 @@ class Supervisor:
         self.host, self.wanted_port, self.say, self.train = host, port, say, train
         self.children: list[Child] = []
         self.url = ""
+        self.owns_state = False
         self.env: dict[str, str] = dict(os.environ)
         self.ours = embedded.wanted(os.environ)
         self.services = embedded.Services(
@@ -103,6 +104,7 @@ class Supervisor:
                 "LOOPLINE_MLFLOW_STORE=postgresql+psycopg://... to a database for the one that starts here."
             )
         self.services.start()
+        self.owns_state = True
         for service in self.services.services:
             self._adopt(service)
         self._choose_addresses()
@@ -141,7 +143,7 @@ class Supervisor:
                 command, log=self._log(name), env={**self.env, **(env or {})}, cwd=cwd or settings.BASE_DIR
             )
 
-        child = Child(name, start, stop_signal, once)
+        child = Child(name=name, start=start, stop_signal=stop_signal, once=once)
         self.children.append(child)
         if threading.current_thread() is threading.main_thread():
             self._start(child)
@@ -181,6 +183,8 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop the console's processes together, then the services, last started first."""
+        if not self.owns_state:  # refused before anything started: what runs belongs to another
+            return
         mine = [child for child in self.children if child.process is not None and not self._is_service(child)]
         for child in mine:
             assert child.process is not None
@@ -229,7 +233,13 @@ class Supervisor:
 
     def _adopt(self, service: embedded.Service) -> None:
         self.children.append(
-            Child(service.name, service.start, service.stop_signal, service.process, started_at=time.monotonic())
+            Child(
+                name=service.name,
+                start=service.start,
+                stop_signal=service.stop_signal,
+                process=service.process,
+                started_at=time.monotonic(),
+            )
         )
         self._publish()
 
