@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
+from registry.models import Station
 from training.models import Verdict
+
+if TYPE_CHECKING:
+    from registry.models import Line
 
 
 def dressed(field: forms.Field) -> None:
@@ -49,22 +54,171 @@ class ReasonForm(Form):
 
 
 class DecisionForm(Form):
-    """One decision: OK without a class, NG with one or none; the key caps fill it in."""
+    """One decision, as its button says it: `OK`, `NG:3` (class numbers, main one first), or a bare `NG`."""
 
-    verdict = forms.ChoiceField(choices=[("OK", "OK"), ("NG", "NG")])
-    classes = forms.TypedMultipleChoiceField(coerce=int, required=False)
+    choice = forms.CharField(max_length=80)
     comment = forms.CharField(required=False, max_length=2000)
 
-    def __init__(self, *args: Any, numbers: list[int] | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["classes"].choices = [(number, number) for number in numbers or []]  # type: ignore[attr-defined]
+    problem = gettext_noop("The form did not say OK or NG. Reload the page and decide again.")
 
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        if cleaned.get("verdict") == Verdict.OK and cleaned.get("classes"):
-            raise forms.ValidationError(_("A good part has no defect class."))
-        return cleaned
+    def clean_choice(self) -> tuple[str, list[int]]:
+        verdict, _colon, numbers = self.cleaned_data["choice"].partition(":")
+        if verdict not in (Verdict.OK, Verdict.NG) or not all(
+            part.isdecimal() for part in numbers.split(",") if numbers
+        ):
+            raise forms.ValidationError(_("Unknown choice."))
+        return verdict, [int(part) for part in numbers.split(",") if part]
 
 
 class CommentForm(Form):
     comment = forms.CharField(required=False, max_length=2000)
+
+
+class AnswerForm(Form):
+    """A second person's answer to a promotion: its meaning, why, and the digest that stood on the page."""
+
+    meaning = forms.ChoiceField(choices=[("APPROVE", "APPROVE"), ("REJECT", "REJECT")])
+    reason = forms.CharField(label=_("Reason"), max_length=2000, widget=forms.Textarea(attrs={"rows": 3}))
+    seen_digest = forms.CharField(max_length=64)
+
+
+class RolloutForm(Form):
+    """How many devices go first."""
+
+    canary = forms.IntegerField(
+        label=_("Canary devices"), min_value=1, help_text=_("They go first; the rest waits for them.")
+    )
+
+    def __init__(self, *args: Any, targets: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["canary"].widget.attrs["max"] = max(targets, 1)
+        self.fields["canary"].max_value = max(targets, 1)  # type: ignore[attr-defined]
+        self.fields["canary"].initial = 1
+        self.targets = targets
+
+    @property
+    def shown_canary(self) -> int:
+        """What stands in the field, for the table beside it."""
+        value = self["canary"].value()
+        return int(value) if str(value).isdecimal() else 1
+
+    def clean_canary(self) -> int:
+        canary = int(self.cleaned_data["canary"])
+        if canary > max(self.targets, 1):
+            raise forms.ValidationError(_("There are only %(n)s devices."), params={"n": self.targets})
+        return canary
+
+
+class DeviceForm(Form):
+    """A device that is to be enrolled."""
+
+    code = forms.SlugField(
+        label=_("Code"), max_length=48, help_text=_("Letters, digits and hyphens, as written on the device: EL-1-04")
+    )
+    station = forms.ModelChoiceField(label=_("Station"), queryset=Station.objects.none())
+
+    def __init__(self, *args: Any, lines: list[Line], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field: Any = self.fields["station"]
+        field.queryset = Station.objects.filter(line__in=lines).select_related("line")
+        field.label_from_instance = lambda station: f"{station.line.name} · {station.name}"
+
+
+class FlagForm(Form):
+    """How many of the next pictures a device shall send whatever it thinks of them."""
+
+    count = forms.IntegerField(label=_("Pictures"), min_value=1, max_value=1000, initial=10)
+
+
+class AuditFilterForm(Form):
+    """Filters of the audit log; all of them may be empty, and a wrong one filters nothing."""
+
+    person = forms.CharField(label=_("Person"), required=False, widget=forms.Select)
+    noun = forms.ChoiceField(label=_("About"), required=False)
+    words = forms.CharField(label=_("Words"), required=False, max_length=120)
+
+    def __init__(self, *args: Any, people: list[Any], nouns: list[tuple[str, Any]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        known = [(person.username, str(person)) for person in people]
+        self.fields["person"].widget.choices = [("", _("everybody")), *known]  # type: ignore[attr-defined]
+        self.fields["noun"].choices = [("", _("everything")), *nouns]  # type: ignore[attr-defined]
+
+    def filters(self) -> dict[str, str]:
+        self.is_valid()
+        return {name: str(self.cleaned_data.get(name) or "") for name in ("person", "noun", "words")}
+
+
+class SnapshotForm(Form):
+    """What goes into a snapshot and how it is split. Always bound: a field that was not sent has its default."""
+
+    val_share = forms.IntegerField(label=_("Validation, %"), min_value=5, max_value=45)
+    test_share = forms.IntegerField(label=_("Test, %"), min_value=0, max_value=45)
+    seed = forms.IntegerField(label=_("Seed"), min_value=0, max_value=2**31 - 1)
+    products = forms.MultipleChoiceField(label=_("Products"), required=False, widget=forms.CheckboxSelectMultiple)
+
+    ASSIGN = "lot:"  # prefix of the fields that put one lot on a side by hand
+
+    def __init__(self, data: Any, *, products: list[str], defaults: dict[str, Any]) -> None:
+        shares = {"val_share": round(100 * defaults["val_share"]), "test_share": round(100 * defaults["test_share"])}
+        values = {**shares, "seed": defaults["seed"]}
+        sent = {name: data.get(name, value) for name, value in values.items()}
+        super().__init__({**sent, "products": data.getlist("products")})
+        self.fields["products"].choices = [(name, name or _("without a product")) for name in products]  # type: ignore[attr-defined]
+        lots = ((key, data.get(key)) for key in data if key.startswith(self.ASSIGN))
+        self.assigned = {key.removeprefix(self.ASSIGN): side for key, side in lots if side in ("train", "val", "test")}
+
+    def rule(self) -> dict[str, Any]:
+        """The rule as `snapshots.freeze` takes it; call it on a valid form."""
+        asked = self.cleaned_data
+        return {
+            "products": asked["products"] or None,
+            "val_share": asked["val_share"] / 100,
+            "test_share": asked["test_share"] / 100,
+            "seed": asked["seed"],
+            "assign": self.assigned or None,
+        }
+
+
+class JobForm(Form):
+    """One training: where it starts from, and the recipe's settings with their defaults."""
+
+    mode = forms.ChoiceField(widget=forms.RadioSelect)
+    epochs = forms.IntegerField(
+        label=_("Epochs"), min_value=1, max_value=200, help_text=_("How often each picture is seen.")
+    )
+    lr = forms.FloatField(label=_("Learning rate"), min_value=1e-6, max_value=1.0)
+    batch = forms.IntegerField(label=_("Batch"), min_value=2, max_value=512, help_text=_("Pictures per step."))
+    rank = forms.IntegerField(
+        label=_("Adapter rank"), min_value=1, max_value=64, help_text=_("More learns more and weighs more.")
+    )
+    replay = forms.FloatField(
+        label=_("Replay share"),
+        min_value=0.0,
+        max_value=1.0,
+        help_text=_("Earlier pictures mixed in, so that old knowledge is kept."),
+    )
+    seed = forms.IntegerField(
+        label=_("Seed"), min_value=0, max_value=2**31 - 1, help_text=_("The same seed gives the same order.")
+    )
+
+    def __init__(self, *args: Any, modes: list[tuple[str, Any]], defaults: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(*args, initial={**_recipe_fields(defaults), "mode": modes[0][0]}, **kwargs)
+        self.fields["mode"].choices = modes  # type: ignore[attr-defined]
+        self._defaults = _recipe_fields(defaults)
+
+    def overrides(self) -> dict[str, Any]:
+        """Only what differs from the defaults, in the recipe's own nesting."""
+        asked = {
+            name: value for name, value in self.cleaned_data.items() if name != "mode" and value != self._defaults[name]
+        }
+        train = {name: asked.pop(name) for name in ("epochs", "lr", "batch") if name in asked}
+        lora = {"rank": asked.pop("rank")} if "rank" in asked else {}
+        return asked | ({"train": train} if train else {}) | ({"lora": lora} if lora else {})
+
+
+def _recipe_fields(config: dict[str, Any]) -> dict[str, Any]:
+    train = config["train"]
+    return {
+        "epochs": train["epochs"], "lr": train["lr"], "batch": train["batch"], "rank": config["lora"]["rank"],
+        "replay": config["replay"], "seed": config["seed"],
+    }  # fmt: skip

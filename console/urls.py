@@ -8,7 +8,19 @@ from django.urls import include, path
 
 from console import device_api
 from console.http import public
-from console.views import live, overview, session
+from console.views import (
+    audit,
+    captures,
+    devices,
+    jobs,
+    live,
+    overview,
+    promotions,
+    rollouts,
+    session,
+    snapshots,
+    versions,
+)
 
 overview_urls: list[Any] = [
     path("", overview.show, name="overview"),
@@ -20,14 +32,63 @@ session_urls: list[Any] = [
     path("preferences/", session.preferences, name="session-preferences"),
 ]
 live_urls: list[Any] = [path("versions", live.versions, name="live-versions")]
-capture_urls: list[Any] = []
-snapshot_urls: list[Any] = []
-job_urls: list[Any] = []
-version_urls: list[Any] = []
-promotion_urls: list[Any] = []
-rollout_urls: list[Any] = []
-device_urls: list[Any] = []
-audit_urls: list[Any] = []
+capture_urls: list[Any] = [
+    path("", captures.index, name="capture-list"),
+    path("review/", captures.review, name="capture-review"),
+    path("undo", captures.undo, name="capture-undo"),
+    path("<uuid:pk>/", captures.detail, name="capture-detail"),
+    path("<uuid:pk>/work", captures.work, name="capture-work"),
+    path("<uuid:pk>/decide", captures.decide, name="capture-decide"),
+    path("<uuid:pk>/skip", captures.skip, name="capture-skip"),
+    path("<uuid:pk>/second-look", captures.second_look, name="capture-second-look"),
+    path("<uuid:pk>/retract", captures.retract, name="capture-retract"),
+    path("<uuid:pk>/picture", captures.picture, name="capture-picture"),
+    path("<uuid:pk>/original", captures.original, name="capture-original"),
+]
+snapshot_urls: list[Any] = [
+    path("", snapshots.index, name="snapshot-list"),
+    path("new", snapshots.new, name="snapshot-new"),
+    path("<uuid:pk>/", snapshots.detail, name="snapshot-detail"),
+]
+job_urls: list[Any] = [
+    path("", jobs.index, name="job-list"),
+    path("new", jobs.new, name="job-new"),
+    path("<uuid:pk>/", jobs.detail, name="job-detail"),
+    path("<uuid:pk>/points", jobs.points, name="job-points"),
+    path("<uuid:pk>/log", jobs.log, name="job-log"),
+    path("<uuid:pk>/cancel", jobs.cancel, name="job-cancel"),
+    path("<uuid:pk>/again", jobs.again, name="job-again"),
+]
+version_urls: list[Any] = [
+    path("", versions.index, name="version-list"),
+    path("<uuid:pk>/", versions.detail, name="version-detail"),
+    path("<uuid:pk>/promote", versions.promote, name="version-promote"),
+]
+promotion_urls: list[Any] = [
+    path("", promotions.index, name="promotion-list"),
+    path("<uuid:pk>/", promotions.detail, name="promotion-detail"),
+    path("<uuid:pk>/answer", promotions.answer, name="promotion-answer"),
+    path("<uuid:pk>/withdraw", promotions.withdraw, name="promotion-withdraw"),
+]
+rollout_urls: list[Any] = [
+    path("", rollouts.index, name="rollout-list"),
+    path("new", rollouts.new, name="rollout-new"),
+    path("<uuid:pk>/", rollouts.detail, name="rollout-detail"),
+    path("<uuid:pk>/pause", rollouts.pause, name="rollout-pause"),
+    path("<uuid:pk>/resume", rollouts.resume, name="rollout-resume"),
+    path("<uuid:pk>/stop", rollouts.stop, name="rollout-stop"),
+]
+device_urls: list[Any] = [
+    path("", devices.index, name="device-list"),
+    path("new", devices.new, name="device-new"),
+    path("<uuid:pk>/", devices.detail, name="device-detail"),
+    path("<uuid:pk>/token", devices.token, name="device-token"),
+    path("<uuid:pk>/quarantine", devices.quarantine, name="device-quarantine"),
+    path("<uuid:pk>/activate", devices.activate, name="device-activate"),
+    path("<uuid:pk>/retire", devices.retire, name="device-retire"),
+    path("<uuid:pk>/flag", devices.flag, name="device-flag"),
+]
+audit_urls: list[Any] = [path("", audit.index, name="audit-list")]
 
 for pattern in device_api.urlpatterns:
     public("devices sign each request")(pattern.callback)

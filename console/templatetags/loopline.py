@@ -249,3 +249,10 @@ def person(value: Any) -> str:
 def words(text: str) -> list[str]:
     """The words of a literal, for short loops in templates."""
     return text.split()
+
+
+@register.filter
+def why_short(capture: Any) -> str:
+    """Why a picture is in the queue, in one word for a tile; nothing for the usual reason."""
+    words = {"audit": _("audit"), "operator": _("asked"), "import": _("imported"), "no_model": _("no model")}
+    return words.get(capture.reason, "")

@@ -1,0 +1,225 @@
+"""Review: the grid, the single view where people decide, and the pictures themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.http import Http404, HttpResponse, HttpResponseNotModified, JsonResponse
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from console import previews
+from console.facts import captures as facts
+from console.facts.captures import Filters, Reading
+from console.forms import CommentForm, DecisionForm, ReasonForm
+from console.http import acting_lines, go, page, render, wants_json
+from edge.pictures import PictureRefused
+from registry import blobs, counters
+from registry.lifecycle import Refused
+from training import captures, counts, pictures, policies
+from training.models import Capture
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from console.http import Request
+    from registry.models import Line
+
+REVIEW = "capture.review"
+
+
+# ------------------------------------------------------------------------------------------------ pages
+
+
+@page("line.view")
+def index(request: Request) -> HttpResponse:
+    lines, filters = acting_lines(request, "line.view"), Filters.read(request.GET)
+    found = facts.grid(lines, filters, request.GET.get("after", ""))
+    reviewing = [line for line in request.lines.that_allow(REVIEW) if line in lines]
+    context = {
+        "page": found,
+        "filters": filters,
+        "presets": facts.presets(),
+        "lines": lines,
+        "held": {row.pk for row in found if facts.held_by_other(row, request.user)},
+        "reviewing": reviewing,
+        "waiting": sum(counters.value(line, counts.NEW) for line in lines),
+        "query": filters.query(),
+        "credits": sorted({row.line.credit for row in found if row.line.credit}),
+    }
+    return render(request, "captures/grid.html", context)
+
+
+@page(REVIEW)
+def review(request: Request) -> HttpResponse:
+    """The single view: the person's next pictures, leased to them, and the first of them to decide."""
+    lines, filters = acting_lines(request, REVIEW), Filters.read(request.GET)
+    line = _line_with_work(lines)
+    rail = captures.claim(line, by=request.user, count=facts.RAIL, filters=filters.lookups())
+    if asked := request.GET.get("at"):
+        rail = _beginning_with(request, line, asked, rail)
+    current = rail[0] if rail else None
+    context = {
+        "line": line,
+        "lines": lines,
+        "filters": filters,
+        "query": filters.query(),
+        "rail": rail,
+        "current": current,
+        "reading": Reading(current, request.user) if current else None,
+        "waiting": counters.value(line, counts.NEW),
+        "skipped": 0 if current else captures.skipped_count(line, by=request.user),
+    }
+    return render(request, "captures/review.html", context)
+
+
+@page("line.view", of=Capture)
+def detail(request: Request, capture: Capture) -> HttpResponse:
+    """One picture with everything that is known of it; deciding happens in the review."""
+    return render(
+        request,
+        "captures/detail.html",
+        {"capture": capture, "line": capture.line, "reading": _reading(request, capture)},
+    )
+
+
+@page(REVIEW, of=Capture)
+def work(request: Request, capture: Capture) -> HttpResponse:
+    """Middle and right of the review for one picture, fetched ahead: the next one is there before the key."""
+    if policies.can_decide(capture, by=request.user):
+        captures.claim(capture, by=request.user)
+    context = {"reading": _reading(request, capture), "current": capture, "query": Filters.read(request.GET).query()}
+    return render(request, "captures/review.html#work", context)
+
+
+def _reading(request: Request, capture: Capture) -> Reading:
+    return Reading(capture, request.user)
+
+
+def _line_with_work(lines: list[Line]) -> Line:
+    """With several lines shown, the one with the longest queue."""
+    return max(lines, key=lambda line: counters.value(line, counts.NEW))
+
+
+def _beginning_with(request: Request, line: Line, asked: str, rail: list[Capture]) -> list[Capture]:
+    """Put the picture that was asked for first, leased too if it can be."""
+    try:
+        first = Capture.objects.select_related("line__site").filter(line=line, pk=asked).first()
+    except ValueError:
+        first = None
+    if first is None:
+        raise Http404(f"no capture {asked} on line {line.code}")
+    if policies.can_decide(first, by=request.user):
+        captures.claim(first, by=request.user)
+    return [first, *(row for row in rail if row.pk != first.pk)]
+
+
+# ------------------------------------------------------------------------------------------------ acts
+
+
+@page(REVIEW, of=Capture, methods="POST")
+def decide(request: Request, capture: Capture) -> HttpResponse:
+    form = DecisionForm(request.POST)
+    if not form.is_valid():
+        raise Refused(form.problem)
+    verdict, classes = form.cleaned_data["choice"]
+    captures.decide(capture, verdict=verdict, classes=classes, comment=form.cleaned_data["comment"], by=request.user)
+    return _next(request, capture.line)
+
+
+@page(REVIEW, of=Capture, methods="POST")
+def skip(request: Request, capture: Capture) -> HttpResponse:
+    captures.skip(capture, by=request.user)
+    return _next(request, capture.line)
+
+
+@page(REVIEW, of=Capture, methods="POST")
+def second_look(request: Request, capture: Capture) -> HttpResponse:
+    form = CommentForm(request.POST)
+    comment = form.cleaned_data["comment"] if form.is_valid() else ""
+    captures.ask_second_look(capture, by=request.user, comment=comment)
+    return _next(request, capture.line)
+
+
+@page(REVIEW, methods="POST")
+def undo(request: Request) -> HttpResponse:
+    """Take back this person's last decision or skip on the line, whichever picture it was."""
+    line = request.lines.by_code(request.POST.get("line", ""))
+    if line is None:
+        raise Http404("no such line")
+    capture = captures.undo_last(by=request.user, line=line)
+    return _next(request, line, at=capture.pk)
+
+
+@page(REVIEW, of=Capture, methods="POST")
+def retract(request: Request, capture: Capture) -> HttpResponse:
+    form = ReasonForm(request.POST)
+    captures.retract(capture, reason=form.cleaned_data["reason"] if form.is_valid() else "", by=request.user)
+    return go(request, reverse("capture-detail", args=[capture.pk]))
+
+
+def _next(request: Request, line: Line, at: UUID | None = None) -> HttpResponse:
+    """After an act: for the script the queue as it is now, for a plain form the next picture."""
+    filters = Filters.read(request.GET)
+    if not wants_json(request):
+        query = "&".join(part for part in (f"line={line.code}", f"at={at}" if at else "", filters.query()) if part)
+        return go(request, f"{reverse('capture-review')}?{query}")
+    rail = captures.claim(line, by=request.user, count=facts.RAIL, filters=filters.lookups())
+    if at is not None:
+        rail = _beginning_with(request, line, str(at), rail)
+    return JsonResponse(
+        {
+            "at": str(at) if at else None,
+            "left": counters.value(line, counts.NEW),
+            "saved": timezone.localtime().strftime("%H:%M:%S"),
+            "rail": [{"id": str(row.pk), "html": _rail_item(request, row)} for row in rail],
+        }
+    )
+
+
+def _rail_item(request: Request, capture: Capture) -> str:
+    context: dict[str, Any] = {"capture": capture}
+    return render_to_string("captures/review.html#rail_item", context, request)
+
+
+# ------------------------------------------------------------------------------------------------ pictures
+
+
+@page("line.view", of=Capture)
+def picture(request: Request, capture: Capture) -> HttpResponse:
+    """A JPEG for every browser, `?size=thumb|stage`: 16-bit greys through the line's window, upright, no metadata."""
+    size = request.GET.get("size", "stage")
+    if size not in previews.SIZES:
+        raise Http404(f"no size {size}")
+    headers = {"ETag": f'"{previews.name(capture, size)}"', "Cache-Control": "private, max-age=600", "Vary": "Cookie"}
+    if request.headers.get("If-None-Match") == headers["ETag"]:
+        return HttpResponseNotModified(headers=headers)
+    try:
+        return HttpResponse(previews.read(capture, size), content_type="image/jpeg", headers=headers)
+    except PictureRefused as refused:
+        return HttpResponse(pictures.sentence(refused), status=422, content_type="text/plain; charset=utf-8")
+    except (blobs.Missing, blobs.Damaged):
+        sentence = _("The stored bytes of this picture are missing or damaged. Tell your site administrator.")
+        return HttpResponse(sentence, status=410, content_type="text/plain; charset=utf-8")
+
+
+@page("line.view", of=Capture)
+def original(request: Request, capture: Capture) -> HttpResponse:
+    """The bytes that the device sent, bit by bit, as a file to keep; never shown by the browser itself."""
+    try:
+        data = blobs.read(capture.digest)
+    except blobs.Missing as error:
+        raise Http404(f"no bytes {capture.digest}") from error
+    answer = HttpResponse(
+        data, content_type="application/octet-stream", headers={"Cache-Control": "private, max-age=600"}
+    )
+    answer.headers["Content-Disposition"] = _attachment(capture)
+    return answer
+
+
+def _attachment(capture: Capture) -> str:
+    from django.utils.http import content_disposition_header
+
+    return content_disposition_header(True, capture.file_name or f"{capture.digest[:16]}.bin") or "attachment"
