@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import os
 from typing import Any
 
@@ -33,7 +35,9 @@ async def http(scope: dict[str, Any], receive: Any, send: Any) -> None:
     elif scope["path"].startswith(static_files.PREFIX):
         await files(scope, receive, send)
     else:
-        await django(scope, receive, send)
+        # A fresh context: uvicorn starts a request that waits on a kept connection in the context of the answer before it,
+        # and the files' door leaves an executor there that is over by then.
+        await asyncio.create_task(django(scope, receive, send), context=contextvars.Context())
 
 
 files = WsgiToAsgi(static_files.application())

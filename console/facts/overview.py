@@ -41,12 +41,12 @@ class Stop:
     deadline: datetime | None = None
     acting: bool = False
     machine: bool = False
-    per_mark: int = 1
+    per_mark: int = 0
 
     @property
     def belt(self) -> list[int]:
-        """x of each mark; one mark is `per_mark` things."""
-        marks = min(BELT_MOST, -(-self.count // self.per_mark))
+        """x of each mark; one mark is `per_mark` waiting things."""
+        marks = min(BELT_MOST, -(-self.count // self.per_mark)) if self.per_mark else 0
         return [8 * index for index in range(marks)]
 
 
@@ -79,6 +79,8 @@ class LineCard:
             return _("rollout paused"), "rv", "paused"
         if self.late:
             return _("behind"), "rv", "rv"
+        if self.devices["silent"]:
+            return _("device silent"), "rv", "rv"
         if self.jobs:
             return _("training"), "act", "run"
         if self.rollouts:
@@ -209,7 +211,12 @@ class Overview:
         waiting = list(untrained(self.lines))
         note = _("%(name)s, not trained yet") % {"name": waiting[0]} if waiting else _("nothing waits for training")
         return Stop(
-            _("Frozen"), reverse("snapshot-list"), len(waiting), ngettext("snapshot", "snapshots", len(waiting)), note
+            _("Frozen"),
+            reverse("snapshot-list"),
+            len(waiting),
+            ngettext("snapshot", "snapshots", len(waiting)),
+            note,
+            per_mark=1,
         )
 
     def _training(self) -> Stop:
@@ -226,6 +233,7 @@ class Overview:
             ngettext("job", "jobs", len(running)),
             note,
             acting=any(job.state == "RUNNING" for job in running),
+            per_mark=1,
         )
 
     def _signature(self) -> Stop:
@@ -239,6 +247,7 @@ class Overview:
             str(first) if first else _("nothing asked for"),
             due=bool(first),
             since=first.created_at if first else None,
+            per_mark=1,
         )
 
     def _rolling(self) -> Stop:
@@ -285,8 +294,10 @@ def oldest(line: Line) -> datetime | None:
 
 def untrained(lines: list[Line]) -> Any:
     """The newest snapshot of each line, if no job has used it yet."""
-    newest = Snapshot.objects.filter(line__in=lines).order_by("line", "-number").distinct("line")
-    return Snapshot.objects.filter(pk__in=[row.pk for row in newest], jobs__isnull=True).select_related("line", "frozen_by")
+    newest = Snapshot.objects.filter(line__in=lines).order_by("line_id", "-number").distinct("line_id")
+    return Snapshot.objects.filter(pk__in=[row.pk for row in newest], jobs__isnull=True).select_related(
+        "line", "frozen_by"
+    )
 
 
 def fleet(line: Line, release: Release | None, now: datetime) -> dict[str, int]:

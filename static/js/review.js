@@ -4,7 +4,7 @@
 (function () {
   const root = document.getElementById("review"), rail = document.getElementById("rail");
   if (!root) return;
-  const AHEAD = 3, RETRY_MS = [500, 1000, 2000, 4000, 8000];
+  const AHEAD = 5, RETRY_MS = [500, 1000, 2000, 4000, 8000];
   const saved = document.getElementById("saved"), refusal = document.getElementById("refusal");
   const csrf = document.querySelector("meta[name=csrf]").content;
   const ready = new Map();  // capture id -> Promise of { html, image }
@@ -98,7 +98,7 @@
     busy = true;
     fetch(act.url, { method: "POST", body: act.body, headers: { Accept: "application/json", "X-CSRFToken": csrf } }).then(function (answer) {
       if (answer.status === 401) { location.reload(); return null; }
-      if (answer.status === 409 || answer.status === 404 || answer.status === 403) {
+      if (answer.status >= 400 && answer.status < 500 && answer.status !== 408 && answer.status !== 429) { // final
         return answer.json().catch(function () { return {}; }).then(function (told) { queue.shift(); refused(act, told.sentence || ""); next(); });
       }
       if (!answer.ok) throw new Error(String(answer.status));
@@ -158,7 +158,7 @@
     refusal.textContent = "";
     form.dataset.open = "";
     decided(id, button.name ? button.value : "");
-    send({ id: id, url: button.formAction || form.action, body: body, done: refill, waits: false });
+    send({ id: id, url: button.getAttribute("formaction") || form.getAttribute("action"), body: body, done: refill, waits: false });
     if (!move(1)) atTheEnd();
   }
   function atTheEnd() { // nothing behind this one: wait for what the server still has
