@@ -133,12 +133,19 @@ class Postgres:
         fresh.mkdir(mode=0o700)
         if self.user is not None:
             shutil.chown(fresh, self.user, self.user)
-        command = [binaries / "initdb", "-D", fresh, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"]
-        locale = ["--locale-provider=builtin", "--locale=C.UTF-8"]
-        process = children.spawn([*command, *locale], log=self.log, env=self._env(), cwd=self.home, user=self.user)
+        command: list[str | Path] = [
+            binaries / "initdb",
+            "-D",
+            fresh,
+            "-U",
+            "postgres",
+            "--auth=trust",
+            "--encoding=UTF8",
+        ]
+        command += ["--locale-provider=builtin", "--locale=C.UTF-8", *([] if self.durable else ["--no-sync"])]
+        process = children.spawn(command, log=self.log, env=self._env(), cwd=self.home, user=self.user)
         if process.wait() != 0:
             raise children.NotStarted(f"initdb failed. Its log is {self.log}.")
-        os.sync()  # once, in place of initdb's own file by file
         fresh.rename(self.data)
 
     def _clear_leftovers(self) -> None:
