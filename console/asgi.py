@@ -32,12 +32,11 @@ async def http(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """
     if scope["path"].startswith(protocol.CAPTURES + "/"):
         await device_api.capture_door(scope, receive, send)
-    elif scope["path"].startswith(static_files.PREFIX):
-        await files(scope, receive, send)
     else:
+        door = files if scope["path"].startswith(static_files.PREFIX) else django
         # A fresh context: uvicorn starts a request that waits on a kept connection in the context of the answer before it,
         # and the files' door leaves an executor there that is over by then.
-        await asyncio.create_task(django(scope, receive, send), context=contextvars.Context())
+        await asyncio.create_task(door(scope, receive, send), context=contextvars.Context())
 
 
 files = WsgiToAsgi(static_files.application())
