@@ -105,7 +105,8 @@ class Client:
         headers["Accept-Encoding"] = "identity"
         with self._send("GET", f"{protocol.BLOBS}/{digest}", protocol.EMPTY_DIGEST, headers, None) as response:
             offset = start if response.status_code == 206 else 0
-            yield offset, _chunks(response)
+            # As they come: with a set chunk size the last part before a cut would be thrown away.
+            yield offset, response.iter_raw()
 
     def _json(self, method: str, path: str, body: Any) -> dict[str, Any]:
         data = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
@@ -216,10 +217,6 @@ def _file_chunks(path: Path) -> Iterator[bytes]:
     with open(path, "rb") as handle:
         while chunk := handle.read(_CHUNK):
             yield chunk
-
-
-def _chunks(response: httpx.Response) -> Iterator[bytes]:
-    yield from response.iter_raw(_CHUNK)
 
 
 def _check(response: httpx.Response) -> None:

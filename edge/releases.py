@@ -248,9 +248,7 @@ class Installer:
             raise ReleaseRefused("manifest_invalid", field="manifest_bytes")
         folder = self._home.releases / assignment["manifest_digest"]
         manifest_file = folder / "manifest.json"
-        deployment.delivered_bytes += self._fetch(
-            manifest_file, assignment["manifest_digest"], assignment["manifest_bytes"]
-        )
+        self._fetch(manifest_file, assignment["manifest_digest"], assignment["manifest_bytes"], deployment)
         manifest = parse_manifest(manifest_file.read_bytes())
         parts, base = files_of(manifest)
         base_folder = self._home.bases / manifest["base"]["digest"]
@@ -259,23 +257,22 @@ class Installer:
         if missing and sum(missing) + self._settings.keep_free_bytes > self._home.free_bytes():
             raise Failed("disk_full", needed_bytes=sum(missing), free_bytes=self._home.free_bytes())
         for name, (digest, size) in base.items():
-            deployment.base_bytes += self._fetch(base_folder / name, digest, size)
+            self._fetch(base_folder / name, digest, size, deployment)
         for name, (digest, size) in parts.items():
-            deployment.delivered_bytes += self._fetch(folder / name, digest, size)
+            self._fetch(folder / name, digest, size, deployment)
         return manifest
 
-    def _fetch(self, path: Path, digest: str, size: int) -> int:
-        """The file under its digest; bytes that travelled, 0 when it was here. Raises ReleaseRefused, Failed, ..."""
+    def _fetch(self, path: Path, digest: str, size: int, deployment: Deployment) -> None:
+        """The file under its digest, unless it is here. Raises ReleaseRefused, Failed, Offline."""
         if path.exists():
             if _digest_of(path) == digest:
-                return 0
+                return
             log.warning("%s is damaged on this disk, fetched again", path.name)
             path.unlink()
         path.parent.mkdir(parents=True, exist_ok=True)
         temp = path.with_name(f".{path.name}.{digest[:16]}.part")
-        travelled = 0
         for last in (False, True):
-            travelled += self._download(temp, digest, size)
+            self._download(temp, digest, size, deployment, of_base=path.parent.parent == self._home.bases)
             if _digest_of(temp) == digest:
                 break
             temp.unlink()
@@ -283,20 +280,21 @@ class Installer:
                 raise ReleaseRefused("digest_mismatch", file=path.name)
         os.replace(temp, path)
         sync_folder(path.parent)
-        return travelled
 
-    def _download(self, temp: Path, digest: str, size: int) -> int:
-        """Appends to what a cut download left; stops at the declared length. Bytes that travelled."""
+    def _download(self, temp: Path, digest: str, size: int, deployment: Deployment, *, of_base: bool) -> None:
+        """Appends to what a cut download left; stops at the declared length; counts the bytes that travel."""
         have = temp.stat().st_size if temp.exists() else 0
         if have >= size:
             temp.unlink()
             have = 0
-        travelled = 0
         try:
             with self._client.blob(digest, have) as (offset, chunks), open(temp, "ab" if offset else "wb") as out:
                 length = offset
                 for chunk in chunks:
-                    travelled += len(chunk)
+                    if of_base:
+                        deployment.base_bytes += len(chunk)
+                    else:
+                        deployment.delivered_bytes += len(chunk)
                     length += len(chunk)
                     if length > size:
                         raise ReleaseRefused("too_long", file=temp.name.split(".")[1], declared=size)
@@ -310,7 +308,6 @@ class Installer:
             raise
         except Final as error:
             raise Failed("not_found", status=error.status, digest=digest) from error
-        return travelled
 
 
 def _digest_of(path: Path) -> str:

@@ -6,8 +6,10 @@ It checks signatures, counters and digests on its own, without the agent's helpe
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,7 +44,7 @@ class Console:
         self.cut_blobs: dict[str, int] = {}  # digest to bytes after which the connection is cut, once
         self.slow_blob_s = 0.0
         self.bad_signatures = 0
-        self._http: ThreadingHTTPServer | None = None
+        self._http: _Server | None = None
         self.port = 0
 
     def start(self) -> None:
@@ -52,8 +54,7 @@ class Console:
             pass
 
         Handler.console = console
-        self._http = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
-        self._http.daemon_threads = True
+        self._http = _Server(("127.0.0.1", self.port), Handler)
         self.port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -61,6 +62,7 @@ class Console:
         if self._http is not None:
             self._http.shutdown()
             self._http.server_close()
+            self._http.cut_connections()
             self._http = None
 
     @property
@@ -81,6 +83,31 @@ class Console:
     def states(self, deployment: str = "dep-1") -> list[str]:
         with self.lock:
             return [r["state"] for r in self.reports if r["deployment"] == deployment]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, *args: Any) -> None:
+        self._open: set[socket.socket] = set()
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def cut_connections(self) -> None:
+        """Kept-alive connections would outlive the listening socket: away means away."""
+        for request in list(self._open):
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # the agent was killed, or the connection cut on purpose
 
 
 class _Handler(BaseHTTPRequestHandler):

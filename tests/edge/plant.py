@@ -173,7 +173,10 @@ def make_release(
     rank, alpha = 4, 8.0
     scaling = alpha / rank
     factors = {
-        "blocks.1.conv_pw": (rng.normal(0, 0.3, (rank, 8, 1, 1)), rng.normal(0, 0.3, (CHANNELS, rank, 1, 1)) * strength),
+        "blocks.1.conv_pw": (
+            rng.normal(0, 0.3, (rank, 8, 1, 1)),
+            rng.normal(0, 0.3, (CHANNELS, rank, 1, 1)) * strength,
+        ),
         "neck.fc": (rng.normal(0, 0.3, (rank, CHANNELS)), rng.normal(0, 0.3, (CHANNELS, rank)) * strength),
     }
     adapter = {}
