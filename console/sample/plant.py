@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -116,23 +115,16 @@ def _import(plant_line: Line, cells: Iterable[Cell]) -> dict[str, list[tuple[Cap
     stations = {station.code: station for station in plant_line.stations.all()}
     made: dict[str, list[tuple[Capture, int]]] = {}
     for index, cell in enumerate(cells):
-        data = cell.path.read_bytes()
-        capture = Capture.objects.filter(
-            line=plant_line, device=None, digest=hashlib.sha256(data).hexdigest()
-        ).first() or captures.import_one(
-            plant_line,
-            data,
-            {
-                "lot": cell.lot,
-                "serial": cell.serial,
-                "station": stations[cell.station],
-                "product": cell.product,
-                "shift": cell.shift,
-                "taken_at": cell.taken_at,
-                "file_name": cell.path.name,
-            },
-            by="set-up",
-        )
+        meta = {
+            "lot": cell.lot,
+            "serial": cell.serial,
+            "station": stations[cell.station],
+            "product": cell.product,
+            "shift": cell.shift,
+            "taken_at": cell.taken_at,
+            "file_name": cell.path.name,
+        }
+        capture, _ = captures.import_one(plant_line, cell.path, meta, by="set-up")
         label = cell.label or 0
         if capture.state == Capture.State.NEW:
             classes = [label] if label else []

@@ -122,8 +122,7 @@ def feed_file(device: Device) -> Path:
 
 def _measure(report: Report, candidate: Version, release: Release, devices: list[Device]) -> None:
     """The figures of the report: from the candidate's evidence and from what the devices themselves reported."""
-    evidence: dict[str, Any] = candidate.evidence
-    result = evidence["result"]
+    result: dict[str, Any] = candidate.evidence
     deployments = turns.loaded(release)
     report.figures |= {
         "pictures_per_s": round(result["pictures_per_s"], 1),

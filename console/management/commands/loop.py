@@ -40,6 +40,8 @@ class Command(BaseCommand):
         with MemoryWatch() as memory:
             supervisor.run(lambda running: self._play(running, report, size))
         report.figures["peak_memory_mb"] = round(memory.peak_bytes / 1e6)
+        if not report.failures and "release_digest" not in report.figures:
+            report.failures.append("stopped before the end of the loop")
         if not report.failures and not options["small"]:
             report.failures += judge(report.figures)
         report.seconds["total"] = round(sum(report.seconds.values()), 1)
