@@ -1,0 +1,86 @@
+"""A real Chromium for the browser tests. A page that logs an error or asks another host fails its test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import settings
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+SHOTS = Path(settings.BASE_DIR) / "test-output" / "screenshots"
+FLAGS = [
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--force-color-profile=srgb",
+]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium of this machine (`make test` installs it)."""
+    found = os.environ.get("LOOPLINE_CHROMIUM") or shutil.which("chromium")
+    if not found:
+        pytest.fail("Chromium is not installed: run `make test`, or name it by LOOPLINE_CHROMIUM.")
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox refuses to run as root
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=[*FLAGS, *sandbox])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Make a page of its own session: `new_page(locale="ko-KR", color_scheme="dark")`. Errors on it fail the test."""
+    contexts: list[BrowserContext] = []
+    wrong: list[str] = []
+
+    def make(**options: object) -> Page:
+        context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})  # type: ignore[arg-type]
+        context.set_default_timeout(15_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on(
+            "console", lambda message: wrong.append(f"console: {message.text}") if message.type == "error" else None
+        )
+        page.on("pageerror", lambda error: wrong.append(f"script: {error}"))
+        page.on("request", lambda request: _stays_here(request.url, wrong))
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.fixture
+def page(new_page: Callable[..., Page]) -> Page:
+    """One page, English."""
+    return new_page(locale="en-GB")
+
+
+@pytest.fixture
+def shot(request: pytest.FixtureRequest) -> Callable[[Page, str], Path]:
+    """Keep a picture of a page as test output: `shot(page, "review")`."""
+
+    def take(page: Page, name: str) -> Path:
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        file = SHOTS / f"{name}.png"
+        page.screenshot(path=file)
+        return file
+
+    return take
+
+
+def _stays_here(url: str, wrong: list[str]) -> None:
+    parts = urlsplit(url)
+    if parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname != "127.0.0.1":
+        wrong.append(f"asked another host: {url}")
