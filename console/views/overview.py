@@ -31,7 +31,7 @@ def show(request: Request) -> HttpResponse:
         "mine": mine,
         "topics": " ".join(f"{line.code}.{noun}" for line in lines for noun in TOPICS),
     }
-    return show_parts(request, "overview/overview.html", context)
+    return show_parts(request, "overview/overview.html", context, parts=("live",))
 
 
 @page(SIGNED_IN)

@@ -14,12 +14,12 @@ from django.utils.translation import gettext as _
 from console import throttle
 from console.forms import SignInForm
 from console.http import SIGNED_IN, THEMES, back, page, public, render
+from console.models import User
 from registry import audit
 from registry.lifecycle import Refused
 
 if TYPE_CHECKING:
     from console.http import Request
-    from console.models import User
 
 YEAR_S = 365 * 24 * 3600
 
@@ -78,7 +78,7 @@ def preferences(request: Request) -> HttpResponse:
     if (language := request.POST.get("language")) in dict(settings.LANGUAGES):
         wanted["language"] = language
     if request.user.is_authenticated and wanted:
-        type(request.user).objects.filter(pk=request.user.pk).update(**wanted)
+        User.objects.filter(pk=request.user.pk).update(**wanted)
     answer = HttpResponseRedirect(back(request))
     for name, cookie in (("theme", "loopline_theme"), ("language", settings.LANGUAGE_COOKIE_NAME)):
         if name in wanted:
