@@ -264,7 +264,7 @@ def ask_second_look(capture: Capture, *, by: Person, comment: str = "") -> Decis
         row = _locked(capture)
         policies.check_can_decide(row, by=by)
         decision = _record(row, Decision.Kind.SECOND_LOOK, by, comment=comment.strip())
-        fields = {"second_look": True, "claimed_by": None, "claimed_until": None}
+        fields: dict[str, Any] = {"second_look": True, "claimed_by": None, "claimed_until": None}
         if row.state == Capture.State.NEW:
             lifecycle.move(row, Capture.State.DISPUTED, by=by, audited=False, **fields)
         else:
@@ -331,7 +331,7 @@ def _acts_to_undo(line: Line, by: Person) -> Iterable[Decision]:
             key = (act.capture_id, taken_back[Decision.Kind(act.kind)])
             undone[key] = undone.get(key, 0) + 1
         elif act.kind in (Decision.Kind.DECIDED, Decision.Kind.SKIPPED):
-            key = (act.capture_id, act.kind)
+            key = (act.capture_id, Decision.Kind(act.kind))
             if undone.get(key, 0):
                 undone[key] -= 1
             else:

@@ -4,7 +4,7 @@ differ agree on who holds what."""
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from django.db.models import DateTimeField, DurationField, ExpressionWrapper, Func, Value
 
@@ -17,10 +17,10 @@ class DatabaseNow(Func):
 
     function = "clock_timestamp"
     template = "%(function)s()"
-    output_field = DateTimeField()  # type: ignore[assignment]
+    output_field = DateTimeField()
 
 
 def seconds_from_now(seconds: float) -> Combinable:
     """A point in time as an expression, for `filter` and `update`."""
     span = Value(timedelta(seconds=seconds), output_field=DurationField())
-    return cast("Any", ExpressionWrapper(DatabaseNow() + span, output_field=DateTimeField()))
+    return cast("Combinable", ExpressionWrapper(DatabaseNow() + span, output_field=DateTimeField()))

@@ -17,8 +17,9 @@ from training import counts, policies
 from training.models import Capture, Decision, GoldenItem, GoldenSet, SnapshotItem, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
+    from uuid import UUID
 
     from django.db.models import QuerySet
 
@@ -103,7 +104,7 @@ def _new_edition(line: Line, *, code: str, leads: bool, **fields: object) -> Gol
     )
 
 
-def _check(line: Line, rows: list[Capture], labels: dict[object, int]) -> None:
+def _check(line: Line, rows: list[Capture], labels: Mapping[UUID, int]) -> None:
     book = {0, *DefectClass.objects.filter(line=line).values_list("number", flat=True)}
     for row in rows:
         if row.line_id != line.pk:
@@ -119,9 +120,9 @@ def _check(line: Line, rows: list[Capture], labels: dict[object, int]) -> None:
         trained.setdefault(digest, number)
         trained.setdefault(f"serial {serial}", number)
     for row in rows:
-        number = trained.get(row.digest) or (trained.get(f"serial {row.serial}") if row.serial else None)
-        if number:
-            raise Refused(TRAINED_ON, name=str(row), snapshot=f"S-{number:04d}")
+        earlier = trained.get(row.digest) or (trained.get(f"serial {row.serial}") if row.serial else None)
+        if earlier:
+            raise Refused(TRAINED_ON, name=str(row), snapshot=f"S-{earlier:04d}")
 
 
 def _agrees(decision: Decision, label: int) -> bool:
@@ -143,7 +144,7 @@ def _reserve(row: Capture, label: int, by: Person) -> None:
     Capture.objects.filter(pk=row.pk).update(reserved=True)
 
 
-def _digest(rows: list[Capture], labels: dict[object, int]) -> str:
+def _digest(rows: list[Capture], labels: Mapping[UUID, int]) -> str:
     """SHA-256 over the sorted (picture digest, label) pairs."""
     pairs = sorted((row.digest, labels[row.pk]) for row in rows)
     return hashlib.sha256(json.dumps(pairs, separators=(",", ":")).encode()).hexdigest()

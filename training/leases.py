@@ -57,7 +57,8 @@ def claim(job_id: UUID | str, *, worker: str) -> Held | None:
         try:
             lifecycle.move(
                 job, Job.State.RUNNING, by=worker, only_from=(Job.State.QUEUED,),
-                fence=F("fence") + 1, lease_until=seconds_from_now(LEASE_S), started_at=Coalesce("started_at", DatabaseNow()),
+                fence=F("fence") + 1, lease_until=seconds_from_now(LEASE_S),
+                started_at=Coalesce("started_at", DatabaseNow()),
                 progress={"phase": "load", "done": 0, "of": 0},
             )  # fmt: skip
         except Refused:

@@ -26,7 +26,16 @@ from registry.lifecycle import Refused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PictureInfo", "PictureRefused", "as_refused", "check", "check_bytes", "sentence", "stored_sentence"]
+__all__ = [
+    "MAX_PIXELS",
+    "PictureInfo",
+    "PictureRefused",
+    "as_refused",
+    "check",
+    "check_bytes",
+    "sentence",
+    "stored_sentence",
+]
 
 CHILDREN = 2
 SECONDS = 20.0
@@ -156,8 +165,10 @@ def _child() -> Iterator[_Child]:
     with pool.slots:
         with pool.lock:
             child = pool.idle.pop() if pool.idle else None
-        if child is None or not child.alive:
-            child = _Child()
+        if child is not None and not child.alive:
+            child.end()
+            child = None
+        child = child or _Child()
         try:
             yield child
         except BaseException:

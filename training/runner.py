@@ -130,7 +130,7 @@ class _Supervisor:
     # ---------------------------------------------------------------------------------------- the recipe's processes
 
     def _recipe(self, command: str, folder: Path) -> None:
-        """Run one command of the recipe to its end, under watch. Raises RecipeFailed, RecipeDied, and as `_look` does."""
+        """Run one command of the recipe to its end. Raises RecipeFailed, RecipeDied, and what `_look` does."""
         argv = [*getattr(settings, "RECIPE_COMMAND", [sys.executable, "-m", "training.recipe"]), command, str(folder)]
         env = processes.environment(str(self.held.attempt.pk), jobdir.threads())
         self.relay.start_process()

@@ -33,9 +33,7 @@ def plant(db: None, folders: Path) -> Plant:
 
 
 @pytest.fixture
-def real_database(
-    cloned_database: str, folders: Path, django_db_blocker: Any, django_db_setup: None
-) -> Iterator[str]:
+def real_database(cloned_database: str, folders: Path, django_db_blocker: Any, django_db_setup: None) -> Iterator[str]:
     """The default connection on a fresh clone: threads and processes see each other's commits. Yields its URL."""
     with django_db_blocker.unblock(), connected_to(cloned_database):
         yield cloned_database

@@ -313,9 +313,7 @@ def test_counts_agree_with_a_recount(plant: Plant) -> None:
     assert counters.recount(plant.line) == {}
 
 
-def test_an_arriving_picture_is_announced(
-    plant: Plant, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_an_arriving_picture_is_announced(plant: Plant, django_capture_on_commit_callbacks: Any) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         flag(plant, plant.device(), "c-1")
     assert Topic.objects.get(name="el-1.captures").version == 1
