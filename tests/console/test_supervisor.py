@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -81,6 +82,12 @@ def test_killed_it_leaves_nothing_behind_and_the_next_start_recovers_and_stops_c
     old = private_console.kill_child("valkey")
     private_console.wait_for_restart("valkey", old)
     wait_for(lambda: _answers(private_console.base_url), within_s=30)
+    for worker, task in {"worker": "registry.tasks.tick", "train": "training.tasks.run_job"}.items():
+        log = private_console.state / "log" / f"{worker}.log"
+        already = log.read_text().count(f"{task}[")
+        if worker == "train":  # a job that is not there: only the message counts here
+            _send(private_console, task, "train", job_id="00000000-0000-0000-0000-000000000000")
+        wait_for(lambda log=log, task=task, already=already: log.read_text().count(f"{task}[") > already, within_s=60)
 
     family += _family(private_console)
     began = time.monotonic()
@@ -88,6 +95,15 @@ def test_killed_it_leaves_nothing_behind_and_the_next_start_recovers_and_stops_c
     assert time.monotonic() - began < 25
     assert not [process for process in family if _alive(process)]
     assert not [name for name in os.listdir("/proc") if name.isdigit() and _mentions(name, str(private_console.state))]
+
+
+def _send(console: Running, task: str, queue: str, **arguments: str) -> None:
+    program = (
+        "import sys, json; from console.celery import app\n"
+        "app.send_task(sys.argv[1], queue=sys.argv[2], kwargs=json.loads(sys.argv[3]))"
+    )
+    command = [sys.executable, "-c", program, task, queue, json.dumps(arguments)]
+    subprocess.run(command, cwd=console.checkout, env=console.full_env, check=True)
 
 
 def _answers(url: str) -> bool:
