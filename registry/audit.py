@@ -30,7 +30,7 @@ def record(
     """Append one event. `by`: a person or a machine's label; `action`: `noun.verb`; `old`, `new`: plain JSON."""
     line = obj if obj._meta.model_name == "line" else getattr(obj, "line", None)
     AuditEvent.objects.create(
-        by=None if isinstance(by, str) else by,
+        by=None if isinstance(by, str) else by,  # type: ignore[misc]  # the custom user of the console
         by_label=label(by),
         action=action,
         noun=obj._meta.model_name,

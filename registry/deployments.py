@@ -213,7 +213,7 @@ def _walk(deployment: Deployment, to: str, *, code: str, params: dict[str, Any],
             return
         for step in WAY[WAY.index(deployment.state) + 1 : WAY.index(to) + 1]:
             ends = step == Deployment.State.COMMITTED
-            fields = {"ended_at": timezone.now(), "code": "", "params": {}} if ends else {}
+            fields: dict[str, Any] = {"ended_at": timezone.now(), "code": "", "params": {}} if ends else {}
             lifecycle.move(deployment, step, by=by, audited=ends, **fields)
     elif to in deployment.MOVES[deployment.state]:
         lifecycle.move(deployment, to, by=by, code=code, params=params, ended_at=timezone.now())

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from registry.ids import new_id
 
 if TYPE_CHECKING:
-    Moves = ClassVar[dict[str, tuple[str, ...]]]
+    Moves = dict[str, tuple[str, ...]]
 
 
 class Row(models.Model):
@@ -185,7 +185,7 @@ class Device(Aggregate):
         QUARANTINED = "QUARANTINED", _("quarantined")
         RETIRED = "RETIRED", _("retired")
 
-    MOVES: Moves = {
+    MOVES: ClassVar[Moves] = {
         "ENROLLED": ("ACTIVE",),
         "ACTIVE": ("QUARANTINED", "RETIRED"),
         "QUARANTINED": ("ACTIVE", "RETIRED"),
@@ -253,7 +253,7 @@ class Version(Aggregate):
         RELEASED = "RELEASED", _("released")
         RETIRED = "RETIRED", _("retired")
 
-    MOVES: Moves = {
+    MOVES: ClassVar[Moves] = {
         "REGISTERED": ("VALIDATED", "REFUSED"),
         "VALIDATED": ("RELEASED", "RETIRED"),
         "REFUSED": (),
@@ -323,7 +323,7 @@ class Promotion(Aggregate):
         EXPIRED = "EXPIRED", _("expired")
         VOIDED = "VOIDED", _("voided")
 
-    MOVES: Moves = {
+    MOVES: ClassVar[Moves] = {
         "REQUESTED": ("APPROVED", "REJECTED", "WITHDRAWN", "EXPIRED", "VOIDED"),
         "APPROVED": (),
         "REJECTED": (),
@@ -383,7 +383,7 @@ class Release(Aggregate):
         SUPERSEDED = "SUPERSEDED", _("superseded")
         REVOKED = "REVOKED", _("revoked")
 
-    MOVES: Moves = {"PUBLISHED": ("SUPERSEDED", "REVOKED"), "SUPERSEDED": (), "REVOKED": ()}
+    MOVES: ClassVar[Moves] = {"PUBLISHED": ("SUPERSEDED", "REVOKED"), "SUPERSEDED": (), "REVOKED": ()}
 
     line = models.ForeignKey(Line, on_delete=models.PROTECT, related_name="releases")
     number = models.PositiveIntegerField()
@@ -425,7 +425,7 @@ class Rollout(Aggregate):
         STOPPED = "STOPPED", _("stopped")
         REVERTED = "REVERTED", _("reverted")
 
-    MOVES: Moves = {
+    MOVES: ClassVar[Moves] = {
         "DRAFTED": ("SCHEDULED", "RUNNING"),
         "SCHEDULED": ("RUNNING", "STOPPED"),
         "RUNNING": ("PAUSED", "COMPLETED", "COMPLETED_WITH_EXCEPTIONS", "STOPPED", "REVERTED"),
@@ -464,7 +464,7 @@ class Stage(Aggregate):
         FAILED = "FAILED", _("failed")
         SKIPPED = "SKIPPED", _("skipped")
 
-    MOVES: Moves = {
+    MOVES: ClassVar[Moves] = {
         "WAITING": ("RUNNING", "SKIPPED"),
         "RUNNING": ("SOAKING", "FAILED"),
         "SOAKING": ("PASSED", "FAILED"),
@@ -519,7 +519,7 @@ class Deployment(Aggregate):
 
     ENDS = ("REFUSED", "FAILED", "FELL_BACK", "EXPIRED", "SUPERSEDED")
     UNDER_WAY = ("PENDING", "OFFERED", "DOWNLOADING", "VERIFIED", "STAGED", "PROBATION")
-    MOVES: Moves = {
+    MOVES: ClassVar[Moves] = {
         "PENDING": ("OFFERED", *ENDS),
         "OFFERED": ("DOWNLOADING", *ENDS),
         "DOWNLOADING": ("VERIFIED", *ENDS),

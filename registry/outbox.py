@@ -18,6 +18,7 @@ from registry.models import TrackingEntry
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from uuid import UUID
 
 log = logging.getLogger(__name__)
 
@@ -30,19 +31,20 @@ MOST_AT_ONCE = 50
 def drain(now: datetime) -> int:
     """Send what is due; returns how many were done. A failure waits longer each time and never holds up other rows."""
     done = 0
-    for _ in range(MOST_AT_ONCE):
-        entry = _claim(now)
-        if entry is None:
-            break
+    tried: list[UUID] = []
+    while len(tried) < MOST_AT_ONCE and (entry := _claim(now, tried)) is not None:
+        tried.append(entry.pk)
         done += _send(entry)
     return done
 
 
-def _claim(now: datetime) -> TrackingEntry | None:
+def _claim(now: datetime, tried: list[UUID]) -> TrackingEntry | None:
+    """The oldest row that is due and was not tried in this drain."""
     with transaction.atomic():
         entry = (
             TrackingEntry.objects.select_for_update(skip_locked=True, of=("self",), no_key=True)
             .filter(done_at=None, next_try_at__lte=now)
+            .exclude(pk__in=tried)
             .select_related("version__line")
             .order_by("created_at")
             .first()

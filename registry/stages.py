@@ -64,7 +64,7 @@ class Step:
     """What shall happen: `do` is start, soak, pass, fail, expire or complete; `target` the row that it happens to."""
 
     do: str
-    target: UUID | None = None
+    target: UUID
     sentence: dict[str, Any] = field(default_factory=dict)
     exceptions: bool = False
 
@@ -84,7 +84,8 @@ def decide(waves: Sequence[Wave], now: datetime) -> list[Step]:
         return _judge(wave, now)
     if any(part.state in (*UNTOUCHED, *INSTALLING) for wave in waves for part in wave.parts):
         return []  # a failed stage that a person let go on: its other devices may still finish
-    return [Step("complete", exceptions=any(part.state != COMMITTED for wave in waves for part in wave.parts))]
+    exceptions = any(part.state != COMMITTED for wave in waves for part in wave.parts)
+    return [Step("complete", waves[-1].id, exceptions=exceptions)]
 
 
 def _late(wave: Wave, now: datetime) -> Iterable[Part]:

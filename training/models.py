@@ -42,7 +42,7 @@ class Capture(Aggregate):
         NO_MODEL = "no_model", _("no model on the device yet")
         IMPORT = "import", _("imported")
 
-    MOVES: Moves = {
+    MOVES: ClassVar[Moves] = {
         "NEW": ("DECIDED", "DISPUTED"),
         "DISPUTED": ("DECIDED",),
         "DECIDED": ("RETRACTED",),
@@ -217,7 +217,7 @@ class Job(Aggregate):
         CANCELLED = "CANCELLED", _("cancelled")
         POISONED = "POISONED", _("poisoned")
 
-    MOVES: Moves = {
+    MOVES: ClassVar[Moves] = {
         "QUEUED": ("RUNNING", "CANCELLED"),
         "RUNNING": ("SUCCEEDED", "FAILED", "CANCELLING", "QUEUED", "POISONED"),
         "CANCELLING": ("CANCELLED",),
