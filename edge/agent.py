@@ -254,9 +254,8 @@ class Agent:
         with self._state.lock:
             rate = policy.get("audit_rate", self._state.audit_rate)
             self._state.audit_rate = min(1.0, max(0.0, float(rate)))
-            # The server counts down as pictures arrive; those that still wait here are on their way.
-            wanted = int(policy.get("flag_next", 0)) - self._outbox.waiting_for("operator")
-            self._state.flag_next = max(self._state.flag_next, wanted)
+            # Said once by the server, so 0 does not take back what is still to come.
+            self._state.flag_next = max(self._state.flag_next, int(policy.get("flag_next", 0)))
             self._state.last_contact = _time(None, time.time())
             self._state.poll_s = min(3600.0, max(0.2, float(poll_s)))
             return self._state.poll_s

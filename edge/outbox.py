@@ -130,10 +130,6 @@ class Outbox:
         with self._lock:
             return len(self._waiting), self._bytes
 
-    def waiting_for(self, reason: str) -> int:
-        with self._lock:
-            return sum(w.reason == reason for w in self._waiting.values())
-
     def holds(self, waiting: Waiting) -> bool:
         with self._lock:
             return waiting.id in self._waiting

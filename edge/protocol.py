@@ -128,7 +128,7 @@ class Assignment(TypedDict):
 
 
 class Policy(TypedDict):
-    """`audit_rate` 0..1 of OK-judged pictures; `flag_next` pictures that an operator asked for, from now."""
+    """`audit_rate` 0..1 of OK-judged pictures; `flag_next`: so many of the next pictures, said once when asked for."""
 
     audit_rate: float
     flag_next: int

@@ -116,7 +116,8 @@ class Installer:
         if assignment is None or not self._is_sound(assignment):
             return
         deployment = self._take_up(assignment)
-        if deployment.reported in _ENDED:
+        lost = deployment.reported == "COMMITTED" and self._slots.pointer.current is None
+        if deployment.reported in _ENDED and not lost:
             self._say_again(assignment, deployment)
             return
         if time.monotonic() < self._not_before.get(deployment.id, 0.0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from typing import Any
@@ -435,3 +436,18 @@ def test_one_home_has_one_agent(device: Device, console: Console, home: Home) ->
     assert second.process is not None
     assert second.process.wait(20) == 2
     assert device.stop() == 0
+
+
+def test_a_release_that_the_disk_lost_is_installed_again_when_it_is_still_assigned(
+    device: Device, console: Console, base: Base, home: Home
+) -> None:
+    release = make_release(base)
+    console.assign(release, number=1)
+    device.start()
+    wait_for(lambda: committed(console), "commit")
+    device.stop()
+    shutil.rmtree(home.releases)
+    shutil.rmtree(home.bases)
+    device.start()
+    wait_for(lambda: console.check_ins[-1]["running"]["release_digest"] == release.digest, "it runs again")
+    wait_for(lambda: committed(console), "and is said to")
