@@ -30,7 +30,7 @@ check: setup ## lint, format, types, import contracts, Django's own checks
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
 	@$(PY) manage.py check --fail-level WARNING
-	@$(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+	@LOOPLINE_DATABASE_POOL=0 $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
 fix: setup ## lint and format, repaired where tools can
 	@.venv/bin/ruff check --fix .
