@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    request: Request, template: str, context: dict[str, Any], *, parts: tuple[str, ...] = ("live",), status: int = 200
+    request: Request, template: str, context: dict[str, Any], *, parts: tuple[str, ...] = ("now",), status: int = 200
 ) -> HttpResponse:
     """The page; for htmx the partial that it asks for with `?part=` (the first one when it does not say)."""
     if not is_partial(request) or request.htmx.boosted:
@@ -30,7 +30,7 @@ def show(
 
 
 def changed(
-    request: Request, to: str, template: str, context: Callable[[], dict[str, Any]], *, part: str = "live"
+    request: Request, to: str, template: str, context: Callable[[], dict[str, Any]], *, part: str = "now"
 ) -> HttpResponse:
     """After a POST: the changed partial for htmx (its context is read after the change), else a redirect."""
     if is_partial(request):

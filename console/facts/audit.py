@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from console.facts.paging import Page, newest_first
 from console.models import User
+from registry import blobs
 from registry.models import AuditEvent
 
 if TYPE_CHECKING:
@@ -60,7 +61,15 @@ def say(event: AuditEvent) -> AuditEvent:
 
 
 def _changes(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    return [(name, old.get(name), value) for name, value in new.items() if name != "state" and old.get(name) != value]
+    return [
+        (name, _short(old.get(name)), _short(value))
+        for name, value in new.items()
+        if name != "state" and value != "" and old.get(name) != value
+    ]
+
+
+def _short(value: Any) -> Any:
+    return value[:12] if isinstance(value, str) and blobs.is_digest(value) else value
 
 
 # verbs as participles; `noun.verb` before `verb`

@@ -8,6 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from console.facts import audit
 from console.facts.paging import by_code
+from console.templatetags.loopline import size
 from registry import devices, policies, reports
 from registry.lifecycle import why_not
 from registry.models import Deployment, Device, Release
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 
 COUNTS = (("inspected", _("inspected")), ("ok", "OK"), ("ng", "NG"), ("review", "RV"), ("flagged", _("flagged")))
 HISTORY = 12
+HARDWARE = {
+    "machine": _("Machine"),
+    "system": _("System"),
+    "cores": _("Cores"),
+    "memory_bytes": _("Memory"),
+    "python": "Python",
+}
 
 
 def listing(lines: Iterable[Line], after: str, *, now: datetime) -> Page:
@@ -79,8 +87,13 @@ def detail(device: Device, *, by: User, now: datetime) -> dict[str, Any]:
         "history": history,
         "running": running if device.running_digest else None,
         "counts": [(words, device.counts.get(name)) for name, words in COUNTS],
+        "hardware": [(HARDWARE.get(name, name), _said(name, value)) for name, value in device.hardware.items()],
         "events": audit.of_row(device),
         "why_administer": why_not(policies.check_can_administer_devices, device.line, by=by),
         "why_flag": why_not(policies.check_can_ask_for_pictures, device, by=by),
         "can_move": {to: to in Device.MOVES[device.state] for to in Device.State.values},
     }
+
+
+def _said(name: str, value: Any) -> Any:
+    return size(value) if name.endswith("_bytes") and isinstance(value, int | float) else value

@@ -154,7 +154,7 @@ def _settings(job: Job) -> list[tuple[str, Any]]:
     train, lora = job.config.get("train", {}), job.config.get("lora", {})
     return [
         (_("Epochs"), train.get("epochs")), (_("Batch"), train.get("batch")), (_("Learning rate"), train.get("lr")),
-        (_("Views"), ", ".join(train.get("views", ()))), (_("Adapter rank"), lora.get("rank")), 
+        (_("Views"), ", ".join(train.get("views", ()))), (_("Adapter rank"), lora.get("rank")),
         (_("Trained from"), lora.get("cut")),
         (_("Replay share"), job.config.get("replay")), (_("Seed"), job.config.get("seed")),
         (_("Base"), job.config.get("base", {}).get("name")),

@@ -23,7 +23,7 @@ WIDE = (140, 150, 140, 150, 150)
 
 @dataclass(frozen=True)
 class Node:
-    """A box of the drawing. `css`: hum (people made it), cur (this version), wait, none (not there yet), "" (machine)."""
+    """A box of the drawing. `css`: hum (people made it), cur (this version), wait, none (not yet), "" (machine)."""
 
     column: int
     y: int

@@ -43,6 +43,7 @@ CELLS: dict[str, tuple[str, str]] = {
     State.SUPERSEDED: ("U", "un"),
 }
 SILENT = ("X", "rv")
+WAITS = _("not yet its turn")
 STAGES = {"canary": _("canary"), "rest": _("the rest"), "all": _("all")}
 FAILED = (State.FELL_BACK, State.REFUSED, State.FAILED)
 ON_THE_WAY = (State.OFFERED, State.DOWNLOADING, State.VERIFIED, State.STAGED, State.PROBATION)
@@ -58,6 +59,11 @@ class Cell:
     tint: str
     word: str
     silent: bool
+
+    @property
+    def state_word(self) -> str:
+        """What its pill says: the state, in the words of the legend."""
+        return WAITS if self.deployment.state == State.PENDING else ""
 
     @property
     def stage(self) -> Any:
@@ -106,14 +112,14 @@ def _cell(row: Deployment, now: datetime) -> Cell:
     if waits and devices.is_silent(row.device, now):
         return Cell(row, *SILENT, word=gettext("silent"), silent=True)
     letter, tint = CELLS[row.state]
-    word = gettext("not yet its turn") if row.state == State.PENDING else str(row.get_state_display())
+    word = str(WAITS) if row.state == State.PENDING else str(row.get_state_display())
     return Cell(row, letter, tint, word, silent=False)
 
 
 def legend(all_cells: list[Cell]) -> list[dict[str, Any]]:
     """Every letter with its meaning and count, in the order of the way."""
     counts = Counter(cell.letter for cell in all_cells)
-    words = {State.PENDING: _("not yet its turn")}
+    words = {State.PENDING: WAITS}
     entries = [
         {"letter": letter, "tint": tint, "word": words.get(state, State(state).label), "n": counts[letter]}
         for state, (letter, tint) in CELLS.items()

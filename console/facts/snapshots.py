@@ -95,6 +95,7 @@ def classes(table: list[dict[str, Any]], counts: dict[str, Any]) -> list[dict[st
 
 
 def _class_row(entry: dict[str, Any], sides: list[int]) -> dict[str, Any]:
+    """`sides` becomes [(pictures, whether they are missing there)]: nothing to learn from, or to measure on."""
     name = entry["name_ko"] if (get_language() or "").startswith("ko") else entry["name_en"]
     total = sum(sides)
     bars, left = [], 0.0
@@ -103,16 +104,15 @@ def _class_row(entry: dict[str, Any], sides: list[int]) -> dict[str, Any]:
             right = left + 200.0 * n / total
             bars.append((f"s{index}", f"M{left:.1f} 0H{right:.1f}V10H{left:.1f}z"))
             left = right
-    thin = bool(entry["number"]) and total > 0 and not (sides[0] and sides[1])
+    missing = [total > 0 and index < 2 and not n for index, n in enumerate(sides)]
     return {
         "name": name or entry["code"],
         "ok": entry["number"] == 0,
         "critical": entry.get("critical"),
-        "sides": sides,
+        "sides": list(zip(sides, missing, strict=True)),
         "total": total,
         "bars": bars,
-        "thin": thin,
-        "none": total == 0,
+        "thin": any(missing),
     }
 
 

@@ -53,7 +53,7 @@ def token(request: Request, device: Device) -> HttpResponse:
 
 @page("line.view", of=Device)
 def detail(request: Request, device: Device) -> HttpResponse:
-    return show(request, TEMPLATE, _context(request, device), parts=("live", "acts"))
+    return show(request, TEMPLATE, _context(request, device), parts=("now", "acts"))
 
 
 @page("device.administer", of=Device, methods="POST")

@@ -50,7 +50,7 @@ def new(request: Request) -> HttpResponse:
 
 @page("line.view", of=Job)
 def detail(request: Request, job: Job) -> HttpResponse:
-    return show(request, TEMPLATE, _context(request, job), parts=("live", "acts", "tail"))
+    return show(request, TEMPLATE, _context(request, job), parts=("now", "acts", "tail"))
 
 
 @page("line.view", of=Job)

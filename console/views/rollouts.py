@@ -50,7 +50,7 @@ def new(request: Request) -> HttpResponse:
 
 @page("line.view", of=Rollout)
 def detail(request: Request, rollout: Rollout) -> HttpResponse:
-    return show(request, TEMPLATE, _context(request, rollout), parts=("live", "acts"))
+    return show(request, TEMPLATE, _context(request, rollout), parts=("now", "acts"))
 
 
 @page("rollout.operate", of=Rollout, methods="POST")

@@ -44,11 +44,12 @@
     return [x, n.map((value, i) => (100 * value) / of[i])];
   }
 
-  function axes(unit) {
+  function axes(unit, whole) {
     const common = { stroke: token("--ink-3"), font: "11px " + token("--font"), ticks: { show: false } };
     return [
       { ...common, grid: { show: false }, size: 28, values: (u, marks) => marks.map((m) => (Number.isInteger(m) ? String(m) : "")) },
       { ...common, grid: { stroke: token("--rule"), width: 1 }, size: 44, space: 36,
+        ...(whole ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] } : {}),
         values: (u, marks) => marks.map((m) => +m.toFixed(3) + unit) },
     ];
   }
@@ -56,7 +57,7 @@
     const box = slot(name);
     return {
       width: Math.max(box.clientWidth, 120), height: 150, legend: { show: false }, cursor: { show: false },
-      padding: [18, 8, 0, 0], axes: axes(unit), series: [{}, ...series],
+      padding: [18, 8, 0, 0], axes: axes(unit, extra && extra.whole), series: [{}, ...series],
       scales: {
         x: { time: false, range: () => [0, Math.max(state.epochs, 1) + (extra && extra.bars ? 0.6 : 0)] },
         y: { range: (u, low, high) => [0, top(high, extra && extra.whole)] },
@@ -75,6 +76,7 @@
     ctx.save();
     ctx.font = `600 ${11 * ratio}px ${token("--font")}`;
     ctx.textAlign = "center";
+    ctx.textBaseline = "bottom";
     ctx.fillStyle = token("--ink");
     u.data[0].forEach((x, i) => ctx.fillText(String(u.data[1][i]), u.valToPos(x, "x", true), u.valToPos(u.data[1][i], "y", true) - 4 * ratio));
     const of = u.data[0].length ? epochData(ESC, NG)[2][0] : 0;

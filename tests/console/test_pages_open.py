@@ -1,4 +1,4 @@
-"""Every page of the steering nouns opens for those who may see it, empty and full, in both languages, whole and in parts."""
+"""Every page of the steering nouns opens for those who may see it: empty and full, in both languages, in parts."""
 
 from __future__ import annotations
 

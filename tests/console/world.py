@@ -125,7 +125,7 @@ class World:
         return job
 
     def version(self, **more: Any) -> Version:
-        """A version with a dossier on real pictures: one newly caught, one newly overkilled when there is a champion."""
+        """A version with a dossier on real pictures: some caught, some overkilled."""
         rows = self.golden_set() if not self.line.golden_sets.exists() else []
         scores = [(0.2, 0.1), (0.3, 0.8), (0.3, 0.9)]
         dossier = [
@@ -166,10 +166,11 @@ def point(job: Job, *, epochs: int, first: int = 1) -> None:
     for epoch in range(1, epochs + 1):
         for step in range(10):
             at = 10 * (epoch - 1) + step + 1
-            JobPoint.objects.create(job=job, fence=1, seq=seq, step=at, epoch=epoch, loss=1 / at, pictures_per_s=60.0)
+            JobPoint.objects.create(job=job, fence=1, seq=seq, step=at, epoch=epoch, loss=1 / at)
             seq += 1
         JobPoint.objects.create(
-            job=job, fence=1, seq=seq, step=10 * epoch, epoch=epoch, val_loss=1.2 / epoch, escapes=[max(0, 6 - epoch), 20],
+            job=job, fence=1, seq=seq, step=10 * epoch, epoch=epoch, val_loss=1.2 / epoch,
+            escapes=[max(0, 6 - epoch), 20],
             overkills=[max(1, 8 - epoch), 40],
         )  # fmt: skip
         seq += 1
