@@ -56,6 +56,8 @@ def answer_errors(call: Callable[..., JsonResponse]) -> Callable[..., JsonRespon
                 return error(400, "bad_message", str(bad))
             except pictures.PictureRefused as refused:
                 return error(422, refused.code, pictures.sentence(refused))
+            except deployments.NotFound as missing:
+                return error(404, "not_found", str(missing))
             except Refused as refused:
                 return error(409, "refused", str(refused))
 

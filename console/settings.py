@@ -1,8 +1,10 @@
 """Every setting, from the environment. Only assignments; docs/settings.md lists all variables and a test compares."""
 
 import os
+import sys
 from pathlib import Path
 
+from celery.schedules import crontab
 from csp.constants import NONCE, NONE, SELF
 
 from console import embedded
@@ -179,10 +181,13 @@ CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_ROUTES = {"training.tasks.run_job": {"queue": "train"}}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
+TRAIN_THREADS = envint("LOOPLINE_TRAIN_THREADS", 0, most=1024)  # 0 = the cores that the worker may use
+RECIPE_COMMAND = [sys.executable, "-m", "training.recipe"]
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: the default one keeps a pickle file
 CELERY_BEAT_SCHEDULE = {
     "registry-tick": {"task": "registry.tasks.tick", "schedule": 15.0, "options": {"expires": 60}},
     "training-tick": {"task": "training.tasks.tick", "schedule": 15.0, "options": {"expires": 60}},
+    "nightly-recount": {"task": "registry.tasks.recount", "schedule": crontab(hour=18, minute=0)},  # UTC
 }
 
 LOGGING = {

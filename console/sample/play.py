@@ -48,19 +48,20 @@ def first_champion(report: Report) -> Release:
     return release
 
 
-def demo(supervisor: Supervisor, report: Report) -> None:
+def demo(supervisor: Supervisor, report: Report, size: Size) -> None:
     """The sample plant as `demo` shows it: a champion on every device, and a new product coming down the line."""
     say = supervisor.say
     turns.import_base(say)
-    line = plant.make(say)
+    line = plant.make(say, size)
     devices = turns.enrol_devices(line, server=supervisor.url, by=plant.person("sujin"), say=say)
     for device in devices:
         supervisor.add(f"agent-{device.code}", turns.agent_command(device, supervisor.url))
     first_champion(report)
-    feeds = plant.feeds()
+    feeds = plant.feeds(size)
+    rate = DEMO_RATE if size is sample_cells.WHOLE else FAST_RATE
     for device in devices:
         sample_cells.write_feed(feeds[device.station.code], feed_file(device))
-        supervisor.add(f"camera-{device.code}", turns.camera_command(device, feed_file(device), DEMO_RATE), once=True)
+        supervisor.add(f"camera-{device.code}", turns.camera_command(device, feed_file(device), rate), once=True)
 
 
 def whole_loop(supervisor: Supervisor, report: Report, size: Size) -> None:
