@@ -44,7 +44,7 @@ def folder_of(held: Held) -> Path:
 
 def threads() -> int:
     """How many threads the recipe gets: the setting, else the cores that this worker may use."""
-    return int(getattr(settings, "TRAIN_THREADS", 0)) or processes.cores()
+    return int(settings.TRAIN_THREADS) or processes.cores()
 
 
 def prepare(held: Held) -> Path:

@@ -10,7 +10,6 @@ import logging
 import os
 import selectors
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -131,7 +130,7 @@ class _Supervisor:
 
     def _recipe(self, command: str, folder: Path) -> None:
         """Run one command of the recipe to its end. Raises RecipeFailed, RecipeDied, and what `_look` does."""
-        argv = [*getattr(settings, "RECIPE_COMMAND", [sys.executable, "-m", "training.recipe"]), command, str(folder)]
+        argv = [*settings.RECIPE_COMMAND, command, str(folder)]
         env = processes.environment(str(self.held.attempt.pk), jobdir.threads())
         self.relay.start_process()
         self._process, self._group = processes.start(
