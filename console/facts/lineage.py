@@ -78,7 +78,14 @@ def drawing(version: Version, *, promotions: list[Promotion], releases: list[Rel
     ]
     if version.parent_id:
         second.append(
-            Node(1, 108, f"{version.parent} {_('adapter')}", _("continued"), "", _url("version", version.parent))
+            Node(
+                1,
+                108,
+                _("%(version)s adapter") % {"version": version.parent},
+                _("continued"),
+                "",
+                _url("version", version.parent),
+            )
         )
     third = Node(2, 71, str(job or "–"), _attempts(job), "", _url("job", job))
     here = Node(3, 71, f"{version.line.code} {version}", f"manifest {version.manifest_digest[:8]}", "cur")

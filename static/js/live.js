@@ -15,8 +15,8 @@
   function show(state) {
     const late = Math.round((Date.now() - since) / 1000);
     let words = strip.dataset.live, glyph = "ok";
-    if (state === "late") { words = strip.dataset.late.replace("%s", late); glyph = "rv"; }
-    if (state === "off") { words = strip.dataset.off.replace("%s", new Date(since).toTimeString().slice(0, 8)); glyph = "ng"; }
+    if (state === "late") { words = strip.dataset.late.replace("{n}", late); glyph = "rv"; }
+    if (state === "off") { words = strip.dataset.off.replace("{time}", new Date(since).toTimeString().slice(0, 8)); glyph = "ng"; }
     strip.className = "live" + (state === "live" ? "" : " " + state);
     if (strip.lastElementChild.textContent !== words) strip.lastElementChild.textContent = words;
     strip.querySelector("use").setAttribute("href", "#g-" + glyph);

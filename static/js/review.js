@@ -56,7 +56,7 @@
     let at = item(currentId());
     for (let n = 0; n < AHEAD && (at = at && at.nextElementSibling); n++) if (!at.dataset.done) fetchAhead(at.dataset.id);
     const until = document.getElementById("held-until");
-    until.textContent = work().dataset.open && work().dataset.until ? root.dataset.held.replace("%s", work().dataset.until) : "";
+    until.textContent = work().dataset.open && work().dataset.until ? root.dataset.held.replace("{time}", work().dataset.until) : "";
     tellReady();
   }
   function put(found) {
