@@ -1,4 +1,4 @@
-"""A whole job with the real recipe and the real base model: from a frozen snapshot to a version that can be promoted."""
+"""A whole job with the real recipe and the real base model: from a frozen snapshot to a version for promotion."""
 
 from __future__ import annotations
 

@@ -52,10 +52,17 @@ class Bench:
 
     def worker(self, job: Job, database: str) -> subprocess.Popen[bytes]:
         """A real process that runs the job; its recipe is in a session of its own."""
+        return self._process(str(job.pk), database)
+
+    def celery(self, database: str) -> subprocess.Popen[bytes]:
+        """A real Celery worker on the queue `train`."""
+        return self._process("celery", database)
+
+    def _process(self, what: str, database: str) -> subprocess.Popen[bytes]:
         names = ("BLOB_ROOT", "CACHE_ROOT", "JOBS_ROOT", "RECIPE_COMMAND", "TRAIN_THREADS")
         given = {name: _plain(getattr(self.settings, name)) for name in names}
         return subprocess.Popen(
-            [sys.executable, str(HERE / "worker.py"), str(job.pk), json.dumps(given)],
+            [sys.executable, str(HERE / "worker.py"), what, json.dumps(given)],
             cwd=HERE.parent.parent, env=os.environ | {"DATABASE_URL": database, "PYTHONPATH": str(HERE.parent.parent)},
         )  # fmt: skip
 
@@ -375,6 +382,43 @@ def start_sleeper(mark: str, folder: Path) -> tuple[subprocess.Popen[bytes], pro
         [sys.executable, "-c", "import time; time.sleep(600)"],
         cwd=folder, log=folder / "sleeper.txt", env=processes.environment(mark, 1),
     )  # fmt: skip
+
+
+def test_a_job_finishes_while_valkey_is_away(bench: Bench) -> None:
+    from channels.layers import channel_layers
+    from channels_redis.core import RedisChannelLayer
+
+    before = channel_layers.set("default", RedisChannelLayer(hosts=["redis://127.0.0.1:1/0"]))
+    try:
+        job = bench.job()
+        runner.run(job.pk, worker="w")
+    finally:
+        channel_layers.set("default", before)
+    job.refresh_from_db()
+    assert (job.state, Version.objects.count()) == ("SUCCEEDED", 1)
+
+
+def test_a_celery_worker_that_is_told_to_end_puts_its_job_back(bench: Bench, real_database: str) -> None:
+    job = bench.job(steps=10_000)
+    worker = bench.celery(real_database)
+    try:
+        wait_for(lambda: _woken(job), within_s=60, every_s=0.5)
+        until(job, stepping, within_s=30)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(40) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+    job.refresh_from_db()
+    assert (job.state, job.deaths, job.attempts.get().outcome) == ("QUEUED", 0, "stopped")
+    assert (jobdir.root(job) / "attempt-1" / "checkpoint").is_dir()
+
+
+def _woken(job: Job) -> bool:
+    """Wake the worker until it has the job: a message sent before it listens is not lost, but one may come late."""
+    jobs.wake(job)
+    job.refresh_from_db()
+    return job.state == "RUNNING"
 
 
 def test_a_stopped_recipe_is_ended_all_the_same(bench: Bench) -> None:

@@ -1,4 +1,6 @@
-"""Runs one job as a worker's child does, in a process that a test can kill: `worker.py JOB_ID SETTINGS_JSON`."""
+"""Runs one job as a worker's child does, in a process that a test can kill: `worker.py JOB_ID SETTINGS_JSON`.
+
+With `celery` in the id's place it is a Celery worker on the queue `train`."""
 
 from __future__ import annotations
 
@@ -17,6 +19,11 @@ def main() -> None:
 
     for name, value in json.loads(sys.argv[2]).items():
         setattr(settings, name, value)
+    if sys.argv[1] == "celery":
+        from console.celery import app
+
+        app.worker_main(["worker", "--pool", "solo", "-Q", "train", "--without-gossip", "--without-mingle"])
+        return
     from training import runner
 
     runner.run(sys.argv[1], worker="worker:test@process")
