@@ -7,7 +7,6 @@ import contextvars
 import os
 from typing import Any
 
-from asgiref.wsgi import WsgiToAsgi
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
@@ -32,14 +31,15 @@ async def http(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """
     if scope["path"].startswith(protocol.CAPTURES + "/"):
         await device_api.capture_door(scope, receive, send)
+    elif scope["path"].startswith(static_files.PREFIX):
+        await files(scope, receive, send)
     else:
-        door = files if scope["path"].startswith(static_files.PREFIX) else django
-        # A fresh context: uvicorn starts a request that waits on a kept connection in the context of the answer before it,
-        # and the files' door leaves an executor there that is over by then.
-        await asyncio.create_task(door(scope, receive, send), context=contextvars.Context())
+        # A fresh context: uvicorn starts a request that waits on a kept connection in the context of the answer before
+        # it, and an executor left there is over by then.
+        await asyncio.create_task(django(scope, receive, send), context=contextvars.Context())
 
 
-files = WsgiToAsgi(static_files.application())
+files = static_files.Door()
 application = ProtocolTypeRouter(
     {
         "http": http,
