@@ -20,6 +20,7 @@ from tests.edge.console_double import Console
 from tests.edge.plant import Base, make_base
 
 ROOT = Path(__file__).resolve().parents[2]
+GOOD = ["DOWNLOADING", "VERIFIED", "STAGED", "PROBATION", "COMMITTED"]
 FAST = {"backoff_max_s": 1.0, "probation_s": 1.0, "probation_frames": 2, "timeout_s": 5.0, "poll_s": 0.2}
 
 
@@ -91,9 +92,35 @@ def device(home: Home) -> Iterator[Device]:
         device.process.wait()
 
 
-def wait_for(met: Callable[[], Any], what: str, timeout_s: float = 20.0) -> None:
+def wait_for(met: Callable[[], Any], what: str, timeout_s: float = 45.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not met():
         if time.monotonic() > deadline:
             raise AssertionError(f"never happened: {what}")
         time.sleep(0.02)
+
+
+def committed(console: Console, deployment: str = "dep-1") -> bool:
+    return console.states(deployment)[-1:] == ["COMMITTED"]
+
+
+def wait_for_check_ins(console: Console, more: int) -> None:
+    before = len(console.check_ins)
+    wait_for(lambda: len(console.check_ins) >= before + more, "more check-ins")
+
+
+def children(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as handle:
+        found = [int(n) for n in handle.read().split()]
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children") as handle:
+            found += [int(n) for n in handle.read().split()]
+    return sorted(set(found))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as handle:
+            return handle.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
