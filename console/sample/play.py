@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from console.sample.cells import Size
     from console.supervisor import Supervisor
 
+AGENT_ENV = {"EDGE_DIE_WITH_PARENT": "1"}
 FAST_RATE = 12.0  # pictures per second and camera in `loop`
 DEMO_RATE = 0.4  # in `demo`: a new picture every few seconds, as people can follow
 
@@ -55,7 +56,7 @@ def demo(supervisor: Supervisor, report: Report, size: Size) -> None:
     line = plant.make(say, size)
     devices = turns.enrol_devices(line, server=supervisor.url, by=plant.person("sujin"), say=say)
     for device in devices:
-        supervisor.add(f"agent-{device.code}", turns.agent_command(device, supervisor.url))
+        supervisor.add(f"agent-{device.code}", turns.agent_command(device, supervisor.url), env=AGENT_ENV)
     first_champion(report)
     feeds = plant.feeds(size)
     rate = DEMO_RATE if size is sample_cells.WHOLE else FAST_RATE
@@ -74,7 +75,7 @@ def whole_loop(supervisor: Supervisor, report: Report, size: Size) -> None:
     with report.step("enrol devices"):
         devices = turns.enrol_devices(line, server=supervisor.url, by=plant.person("sujin"), say=say)
         for device in devices:
-            supervisor.add(f"agent-{device.code}", turns.agent_command(device, supervisor.url))
+            supervisor.add(f"agent-{device.code}", turns.agent_command(device, supervisor.url), env=AGENT_ENV)
     first = first_champion(report)
     with report.step("poly cells arrive"):
         _arrive(supervisor, devices, plant.feeds(size))
