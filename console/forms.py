@@ -140,7 +140,7 @@ class AuditFilterForm(Form):
     def __init__(self, *args: Any, people: list[Any], nouns: list[tuple[str, Any]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         known = [(person.username, str(person)) for person in people]
-        self.fields["person"].widget.choices = [("", _("everybody")), *known]  # type: ignore[attr-defined]
+        self.fields["person"].widget.choices = [("", _("everybody")), *known]
         self.fields["noun"].choices = [("", _("everything")), *nouns]  # type: ignore[attr-defined]
 
     def filters(self) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
 from console.facts import audit
@@ -45,7 +47,7 @@ def listing(lines: Iterable[Line], after: str, *, now: datetime) -> Page:
     return page
 
 
-def derive(device: Device, latest: Deployment | None, published: int | None, *, now: datetime) -> None:
+def derive(device: Any, latest: Deployment | None, published: int | None, *, now: datetime) -> None:
     """Set what no column holds: `silent`, the deployment under way, and the release it should run instead."""
     device.silent = devices.is_silent(device, now)
     device.latest = latest
@@ -56,18 +58,18 @@ def derive(device: Device, latest: Deployment | None, published: int | None, *, 
 
 def summary(lines: Iterable[Line], *, now: datetime) -> dict[str, int]:
     """How many there are, how many were heard lately, and how many pictures wait on them."""
-    rows = list(Device.objects.filter(line__in=lines).exclude(state=Device.State.RETIRED))
-    return {
-        "all": len(rows),
-        "heard": sum(device.seen_at is not None and not devices.is_silent(device, now) for device in rows),
-        "waiting": sum(device.outbox_waiting for device in rows),
-        "releases": len({device.running_digest for device in rows if device.running_digest}),
-    }
+    rows = Device.objects.filter(line__in=lines).exclude(state=Device.State.RETIRED)
+    return rows.aggregate(
+        all=Count("pk"),
+        heard=Count("pk", filter=Q(seen_at__gte=now - devices.SILENT_AFTER)),
+        waiting=Coalesce(Sum("outbox_waiting"), 0),
+        releases=Count("running_digest", filter=~Q(running_digest=""), distinct=True),
+    )
 
 
 def detail(device: Device, *, by: User, now: datetime) -> dict[str, Any]:
     """Everything that the page of one device says."""
-    history = list(
+    history: list[Any] = list(
         device.deployments.select_related("rollout__release__version")
         .prefetch_related("steps")
         .order_by("-created_at")[:HISTORY]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
+from django.db.models import Count
 from django.http import Http404
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -63,7 +64,7 @@ class Cell:
     @property
     def state_word(self) -> str:
         """What its pill says: the state, in the words of the legend."""
-        return WAITS if self.deployment.state == State.PENDING else ""
+        return str(WAITS) if self.deployment.state == State.PENDING else ""
 
     @property
     def stage(self) -> Any:
@@ -119,7 +120,7 @@ def _cell(row: Deployment, now: datetime) -> Cell:
 def legend(all_cells: list[Cell]) -> list[dict[str, Any]]:
     """Every letter with its meaning and count, in the order of the way."""
     counts = Counter(cell.letter for cell in all_cells)
-    words = {State.PENDING: WAITS}
+    words: dict[Any, Any] = {State.PENDING: WAITS}
     entries = [
         {"letter": letter, "tint": tint, "word": words.get(state, State(state).label), "n": counts[letter]}
         for state, (letter, tint) in CELLS.items()
@@ -181,7 +182,7 @@ def events(rollout: Rollout) -> list[dict[str, Any]]:
         .select_related("deployment__device")
         .order_by("-id")[:EVENTS]
     )
-    merged = [{"at": act.at, "act": audit.say(act)} for act in acts]
+    merged: list[dict[str, Any]] = [{"at": act.at, "act": audit.say(act)} for act in acts]
     merged += [
         {"at": step.at, "step": step, "word": State(step.state).label, "why": reports.sentence(step.code, step.params)}
         for step in steps
@@ -193,9 +194,14 @@ def listing(lines: Iterable[Line], after: str = "") -> Page:
     """Rollouts, newest first, each with how many of its devices committed or failed."""
     query = Rollout.objects.filter(line__in=lines).select_related("line", "release__version", "started_by")
     page = newest_first(query, after)
-    counts = Counter(Deployment.objects.filter(rollout__in=page.rows).values_list("rollout_id", "state"))
+    counted = (
+        Deployment.objects.filter(rollout__in=page.rows).values_list("rollout_id", "state").annotate(n=Count("pk"))
+    )
+    counts: dict[Any, dict[str, int]] = {}
+    for pk, state, n in counted:
+        counts.setdefault(pk, {})[state] = n
     for rollout in page.rows:
-        states = {state: n for (pk, state), n in counts.items() if pk == rollout.pk}
+        states = counts.get(rollout.pk, {})
         rollout.total = sum(states.values())
         rollout.committed = states.get(State.COMMITTED, 0)
         rollout.failed = sum(states.get(state, 0) for state in FAILED)
@@ -221,7 +227,7 @@ def release_to_ship(lines: Iterable[Line], pk: str) -> Release | None:
 
 def start(release: Release | None, *, by: User, now: datetime) -> dict[str, Any]:
     """What the start page says: the release, who would get it, who is busy, and why it may not start."""
-    aimed = rollouts.targets(release) if release else []
+    aimed: list[Any] = list(rollouts.targets(release)) if release else []
     standing = {row.device_id: row for row in rollouts.conflicts(release)} if release else {}
     for device in aimed:
         device.busy = standing.get(device.pk)

@@ -83,7 +83,7 @@ def detail(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def golden_sets(line: Line) -> list[Any]:
-    found = list(golden.current(line).select_related("owner").annotate(pictures=Count("items")))
+    found: list[Any] = list(golden.current(line).select_related("owner").annotate(pictures=Count("items")))
     for each in found:
         each.name = each.name_ko if (get_language() or "").startswith("ko") else each.name_en
     return found

@@ -159,12 +159,12 @@ def interval(pair: Any) -> str:
 
 @register.filter
 def thousands(value: Any) -> str:
-    return DASH if value is None else f"{value:,}"
+    return DASH if value is None or value == "" else f"{value:,}"
 
 
 @register.filter
 def fixed(value: Any, places: int = 2) -> str:
-    return DASH if value is None else f"{float(value):,.{places}f}"
+    return DASH if value is None or value == "" else f"{float(value):,.{places}f}"
 
 
 @register.filter
