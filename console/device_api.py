@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from asgiref.sync import sync_to_async
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Headers = dict[str, str]
+Answer = TypeVar("Answer")
 
 
 def error(status: int, code: str, sentence: str = "", **more: str) -> JsonResponse:
@@ -38,11 +39,11 @@ def error(status: int, code: str, sentence: str = "", **more: str) -> JsonRespon
     return JsonResponse({"error": code, "sentence": sentence, **more}, status=status)
 
 
-def answer_errors(call: Callable[..., JsonResponse]) -> Callable[..., JsonResponse]:
+def answer_errors(call: Callable[..., Answer]) -> Callable[..., Answer | JsonResponse]:
     """The domain's "no" as HTTP: a wrong nonce 401, an unknown device 403, a rule's sentence 409, a bad message 400."""
 
     @wraps(call)
-    def wrapped(*args: Any, **kwargs: Any) -> JsonResponse:
+    def wrapped(*args: Any, **kwargs: Any) -> Answer | JsonResponse:
         with translation.override("en"):
             try:
                 return call(*args, **kwargs)
@@ -84,13 +85,13 @@ def authenticate(method: str, target: str, headers: Headers, digest: str) -> Dev
     )
 
 
-def device_call(view: Callable[..., JsonResponse]) -> Callable[..., JsonResponse]:
+def device_call(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """A signed call: the view gets the device as its second argument."""
 
     @csrf_exempt
     @wraps(view)
     @answer_errors
-    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
+    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
         digest = hashlib.sha256(request.body).hexdigest()
         return view(

@@ -87,6 +87,11 @@ class Lines:
 # ------------------------------------------------------------------------------------------------ who may open what
 
 
+def signed_in(request: HttpRequest) -> bool:
+    """Is somebody signed in? `Request.user` is typed as a person, which holds only behind `page`."""
+    return request.user.is_authenticated
+
+
 def page(
     action: str, *, of: type[Model] | None = None, methods: str = "GET", line_path: str = "line"
 ) -> Callable[[Any], Any]:
@@ -103,7 +108,7 @@ def page(
     def decorate(view: Any) -> Any:
         @functools.wraps(view)
         def guarded(request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
-            if not request.user.is_authenticated:
+            if not signed_in(request):
                 return to_sign_in(request)
             if request.method not in allowed:
                 return HttpResponseNotAllowed(sorted(allowed))

@@ -11,6 +11,8 @@ from console.roles import ACTIONS, ROLES
 from registry.ids import new_id
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from django.db.models import QuerySet
 
     from registry.models import Line
@@ -39,7 +41,7 @@ class User(AbstractUser):
 
         return Line.objects.filter(memberships__user=self).distinct() if self.is_active else Line.objects.none()
 
-    def _actions_on(self, line_id: object) -> frozenset[str]:
+    def _actions_on(self, line_id: UUID) -> frozenset[str]:
         roles = self.memberships.filter(line_id=line_id).values_list("role", flat=True)
         return frozenset().union(*(ROLES[role].actions for role in roles if role in ROLES))
 

@@ -63,8 +63,8 @@ def load(*, day_zero: datetime, size: Size = WHOLE, seed: int = 0) -> list[Cell]
     folder = Path(str(resources.files("elpv_dataset"))) / "data"
     rows: dict[str, list[tuple[Path, float]]] = {"mono": [], "poly": []}
     with (folder / "labels.csv").open() as lines:
-        for name, probability, product in (line.split() for line in lines if line.strip()):
-            rows[product].append((folder / name, float(probability)))
+        for name, doubt, product in (line.split() for line in lines if line.strip()):
+            rows[product].append((folder / name, float(doubt)))
     cells: list[Cell] = []
     for product, pictures in rows.items():
         roles = _deal(product, -(-len(pictures) // CELLS_PER_LOT), size, seed)

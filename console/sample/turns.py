@@ -115,7 +115,7 @@ def enrol_devices(line: Line, *, server: str, by: User, say: Say) -> list[Device
             else:
                 token = devices.new_token(device, by=by)
             say(f"enrolling device {device}")
-            command = [sys.executable, "-m", "edge", "enrol", "--home", home, "--server", server, "--token", token]
+            command = [sys.executable, "-m", "edge", "enrol", "--home", str(home), "--server", server, "--token", token]
             done = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise StepFailed(f"enrolment of {device}: {done.stdout[-500:]} {done.stderr[-1000:]}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.contrib.auth import login, logout
@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from console import throttle
 from console.forms import SignInForm
-from console.http import SIGNED_IN, THEMES, back, page, public, render
+from console.http import SIGNED_IN, THEMES, back, page, public, render, signed_in
 from console.models import User
 from registry import audit
 from registry.lifecycle import Refused
@@ -30,13 +30,13 @@ def sign_in(request: Request) -> HttpResponse:
         return HttpResponseNotAllowed(["GET", "POST"])
     onwards = _onwards(request)
     if request.method != "POST":
-        if request.user.is_authenticated:
+        if signed_in(request):
             return HttpResponseRedirect(onwards)
         return render(request, "session/sign_in.html", {"form": SignInForm(request), "next": onwards})
     form, status = _try(request)
     if form.is_valid() and status == 200:
         login(request, form.get_user())
-        audit.record(cast("User", form.get_user()), "person.signed_in", form.get_user())
+        audit.record(form.get_user(), "person.signed_in", form.get_user())
         return HttpResponseRedirect(onwards)
     return render(request, "session/sign_in.html", {"form": form, "next": onwards}, status=status)
 

@@ -82,7 +82,8 @@ def graph_logits(out: Path, base: Base, pixels: np.ndarray, threads: int) -> np.
     session = open_session(base.graph_path, weights, threads)
     features = np.asarray(session.run(["features"], {"pixels": pixels})[0])
     head = load_head(out)
-    return features @ head.weight.detach().numpy().T + head.bias.detach().numpy()
+    logits: np.ndarray = features @ head.weight.detach().numpy().T + head.bias.detach().numpy()
+    return logits
 
 
 def _logits(network: nn.Module, head: nn.Linear, pixels: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.apps import apps
 from django.conf import settings
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from pathlib import Path
 
-    from django.db.models import Model
+    from django.db.models import Field, Model
 
 HEAD = """# States
 
@@ -34,7 +34,8 @@ def page() -> str:
 def section(model: type[Model]) -> str:
     """Heading and diagram of one model; `[*]` marks its first state and its ends."""
     moves: dict[str, tuple[str, ...]] = model.MOVES  # type: ignore[attr-defined]
-    arrows = [f"    [*] --> {model._meta.get_field('state').default}"]
+    first = cast("Field[Any, Any]", model._meta.get_field("state")).default
+    arrows = [f"    [*] --> {first}"]
     for state, targets in moves.items():
         arrows += [f"    {state} --> {target}" for target in targets] or [f"    {state} --> [*]"]
     return "\n".join([f"## {model.__name__}", "", "```mermaid", "stateDiagram-v2", *arrows, "```", ""])
