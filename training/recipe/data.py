@@ -6,6 +6,7 @@ Sample order is a function of (seed, epoch) alone, so a resumed job neither skip
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 
 from edge.pictures import PictureRefused, to_pixels
 
-from .config import Config, sha256
+from .config import Config, canonical, sha256
 from .events import Failed
 
 
@@ -36,8 +37,16 @@ class Item:
     old: bool
 
 
-def read_items(job_dir: Path) -> list[Item]:
-    """Reads JOBDIR/items.jsonl; relative paths start at the job directory."""
+TAUGHT_FILE = "taught.json"
+
+
+def read_items(job_dir: Path, parent_dir: Path | None = None) -> list[Item]:
+    """Reads JOBDIR/items.jsonl; relative paths start at the job directory.
+
+    A row may say `old` itself; else a picture is old when the parent's own record of its training names it.
+    """
+    record = parent_dir / TAUGHT_FILE if parent_dir else None
+    taught = frozenset(json.loads(record.read_text("utf-8"))) if record and record.exists() else frozenset()
     items = []
     with (job_dir / "items.jsonl").open(encoding="utf-8") as lines:
         for line in lines:
@@ -54,10 +63,18 @@ def read_items(job_dir: Path) -> list[Item]:
                     set=row.get("set"),
                     lot=str(row.get("lot") or ""),
                     product=str(row.get("product") or ""),
-                    old=bool(row.get("old", False)),
+                    old=bool(row.get("old", row["digest"] in taught)),
                 )
             )
     return items
+
+
+def write_taught(out: Path, train: Sequence[Item], parent_dir: Path | None) -> None:
+    """Leaves in a version's folder the digests of all pictures that it, or a parent before it, was trained on."""
+    taught = {item.digest for item in train}
+    if parent_dir and (parent_dir / TAUGHT_FILE).exists():
+        taught |= set(json.loads((parent_dir / TAUGHT_FILE).read_text("utf-8")))
+    (out / TAUGHT_FILE).write_bytes(canonical(sorted(taught)))
 
 
 @dataclass(frozen=True)
@@ -169,6 +186,6 @@ def _replayed(old: Sequence[Item], share: float, seed: int, epoch: int) -> list[
     for label in sorted({item.label for item in old}):
         ring = [item for item in old if item.label == label]
         ring = [ring[i] for i in np.random.default_rng([seed, 2, label]).permutation(len(ring))]
-        take = min(len(ring), round(share * len(ring)) if share == 0 else max(1, round(share * len(ring))))
+        take = math.ceil(share * len(ring) - 1e-9)  # up, so that 1/share epochs are enough for all
         chosen += [ring[(epoch * take + i) % len(ring)] for i in range(take)]
     return chosen

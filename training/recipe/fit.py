@@ -125,7 +125,7 @@ def _step(
     if not torch.isfinite(norm):
         raise Failed("non_finite_loss", step=step + 1, ids=[sample.item.id for sample in batch][:NAMED_PICTURES])
     optimizer.step()
-    return float(loss)
+    return float(loss.detach())
 
 
 def weighted_loss(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

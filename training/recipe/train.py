@@ -18,7 +18,7 @@ import torch
 from .cache import PrefixCache
 from .checkpoint import Checkpoints
 from .config import Config, canonical, read_classes, read_config, sha256
-from .data import Item, Sample, Splits, check_classes, read_items, split_items
+from .data import Item, Sample, Splits, check_classes, read_items, split_items, write_taught
 from .evaluate import Thresholds, choose_thresholds, rates, scores_of
 from .events import Events, StopRequest
 from .export import CHECKED_ITEMS, MANIFEST_FILE, MODEL_FILE, RESULT_FILE, check_onnx, write_version
@@ -38,7 +38,7 @@ def train(job_dir: Path, events: Events, stop: StopRequest) -> None:
     config = read_config(job_dir)
     torch.set_num_threads(config.threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    splits = split_items(read_items(job_dir))
+    splits = split_items(read_items(job_dir, config.parent_dir))
     warnings = check_classes(splits, config)
     base = open_base(config.base_dir)
     config = _lora_of_parent(config, warnings)
@@ -71,6 +71,7 @@ def train(job_dir: Path, events: Events, stop: StopRequest) -> None:
     golden = splits.sets.get("golden") or splits.val
     real = _real_items(splits)
     events.phase("export", 0, len(real))
+    write_taught(fresh, splits.train, config.parent_dir)
     manifest = write_version(fresh, model, judge, base, config, judge.thresholds, golden)
     checked = check_onnx(
         judge, fresh / MODEL_FILE, real, judge.thresholds, config.threads, stop.check,
