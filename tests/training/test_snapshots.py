@@ -201,7 +201,7 @@ def test_a_golden_set_takes_pictures_out_of_the_queue_and_keeps_editions(plant: 
     with pytest.raises(Refused, match="belongs to golden set golden"):
         captures.retract(Capture.objects.get(pk=decided.pk), reason="x", by=plant.haneul)
     second = reserve(plant, [decided, plant.decided(0)])
-    editions = list(GoldenSet.objects.order_by("number").values_list("number", "retired_at__isnull"))
+    editions = [(one.number, one.retired_at is None) for one in GoldenSet.objects.order_by("number")]
     assert editions == [(1, False), (2, True)]
     assert list(golden.current(plant.line)) == [second]
     assert first.digest != second.digest
