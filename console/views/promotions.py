@@ -33,7 +33,7 @@ def index(request: Request) -> HttpResponse:
 
 @page("line.view", of=Promotion)
 def detail(request: Request, promotion: Promotion) -> HttpResponse:
-    return show(request, TEMPLATE, _context(request, promotion), parts=("now", "acts", "next"))
+    return show(request, TEMPLATE, _context(request, promotion), parts=("now", "acts", "next", "feed"))
 
 
 @page("promotion.approve", of=Promotion, methods="POST")
@@ -41,7 +41,7 @@ def answer(request: Request, promotion: Promotion) -> HttpResponse:
     form = AnswerForm(request.POST)
     if not form.is_valid():
         return render(
-            request, f"{TEMPLATE}#now" if request.htmx else TEMPLATE, _context(request, promotion, form), status=422
+            request, f"{TEMPLATE}#sign" if request.htmx else TEMPLATE, _context(request, promotion, form), status=422
         )
     said = form.cleaned_data
     if said["meaning"] == "APPROVE":
