@@ -121,7 +121,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
 
     async def _codes(self) -> frozenset[str]:
         """The lines of the person of this session as it is now; none when the session has ended."""
-        codes: frozenset[str] = await database_sync_to_async(_codes_of)(self.scope["session"].session_key, await self._person())
+        key, person = self.scope["session"].session_key, await self._person()
+        codes: frozenset[str] = await database_sync_to_async(_codes_of)(key, person)
         return codes
 
     async def _person(self) -> Any:

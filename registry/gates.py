@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext_noop
 
 if TYPE_CHECKING:
-    from registry.models import Version
-
-Z = 1.959963984540054  # two-sided 95 %
+    from registry.intervals import wilson
+from registry.models import Version
 
 CLEAN_BASE = gettext_noop(
     "Reloaded on a clean base in a new process, it gave the same outputs (largest difference %(max_abs)s)."
@@ -47,17 +45,6 @@ def gates(version: Version) -> list[dict[str, Any]]:
         if entry.get("champion") and entry.get("candidate"):
             rows.append(_compared(code, entry, leads=code == leading))
     return rows
-
-
-def wilson(n: int, of: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share; (0, 1) when nothing was counted."""
-    if of == 0:
-        return 0.0, 1.0
-    share = n / of
-    middle = share + Z * Z / (2 * of)
-    half = Z * math.sqrt(share * (1 - share) / of + Z * Z / (4 * of * of))
-    scale = 1 + Z * Z / of
-    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
 def _gate(code: str, text: str, params: dict[str, Any], *, passed: bool, blocking: bool) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from django.db.models import OuterRef, Q, Subquery
 from django.utils.translation import gettext_noop
 
 from registry import audit, blobs, counters, events, lifecycle
+from registry.clock import DatabaseNow, seconds_from_now
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
 from training import arrivals, counts, pictures, policies
-from training.clock import DatabaseNow, seconds_from_now
 from training.models import Capture, Decision, Verdict
 
 if TYPE_CHECKING:

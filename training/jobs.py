@@ -11,10 +11,10 @@ from django.db.models import Q
 from django.utils.translation import gettext_noop
 
 from registry import audit, events, lifecycle, numbers, versions, wakeups
+from registry.clock import DatabaseNow, seconds_from_now
 from registry.lifecycle import Refused
 from registry.models import BaseModel
 from training import golden, leases, policies, processes
-from training.clock import DatabaseNow, seconds_from_now
 from training.models import Job
 
 if TYPE_CHECKING:

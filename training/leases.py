@@ -14,9 +14,9 @@ from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from registry import events, lifecycle, wakeups
+from registry.clock import DatabaseNow, seconds_from_now
 from registry.lifecycle import Refused
 from training import failures
-from training.clock import DatabaseNow, seconds_from_now
 from training.models import Attempt, Job
 from training.processes import Group
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from console.templatetags.loopline import wilson
+from registry.intervals import wilson
 
 WIDTH = 200.0  # of the strip, in SVG units
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from registry.gates import wilson
+from registry.intervals import wilson
 
 SETS = ("golden", "era1", "era2")
 SAMPLE_EVERY_S = 1.0

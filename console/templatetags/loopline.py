@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -105,16 +104,6 @@ def meter(n: float, of: float, colour: str = "fg") -> SafeString:
 
 
 # ------------------------------------------------------------------------------------------------ rates
-
-
-def wilson(n: int, of: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share, as two shares from 0 to 1. Source: Wilson, JASA 22 (1927) 209."""
-    if of <= 0:
-        return 0.0, 1.0
-    p, zz = n / of, z * z
-    middle, half = p + zz / (2 * of), z * math.sqrt(p * (1 - p) / of + zz / (4 * of * of))
-    low, high = (middle - half) / (1 + zz / of), (middle + half) / (1 + zz / of)
-    return (0.0 if n == 0 else max(0.0, low)), (1.0 if n == of else min(1.0, high))
 
 
 @register.inclusion_tag("components/rate.html")

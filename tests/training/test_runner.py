@@ -17,12 +17,12 @@ import pytest
 from django.db import connections
 from django.db.models import F
 
+from registry.clock import seconds_from_now
 from registry.lifecycle import Refused
 from registry.models import AuditEvent, TrackingEntry, Version
 from tests.running import wait_for
 from tests.training.plant import RULE, Plant, import_base
 from training import jobdir, jobs, leases, processes, runner, snapshots
-from training.clock import seconds_from_now
 from training.models import Attempt, Job, JobPoint
 
 if TYPE_CHECKING:
