@@ -1,5 +1,5 @@
-"""The one clock of leases: the database's, as a value and inside a query, so that workers whose own clocks differ agree on
-who holds what."""
+"""The one clock of leases: the database's, as a value and inside a query, so that workers whose own clocks differ agree
+on who holds what."""
 
 from __future__ import annotations
 

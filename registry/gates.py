@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext_noop
 
+from registry.intervals import wilson
+
 if TYPE_CHECKING:
-    from registry.intervals import wilson
-from registry.models import Version
+    from registry.models import Version
 
 CLEAN_BASE = gettext_noop(
     "Reloaded on a clean base in a new process, it gave the same outputs (largest difference %(max_abs)s)."

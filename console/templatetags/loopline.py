@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from console import sentences
+from registry.intervals import wilson
 
 register = template.Library()
 
