@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Count, Q
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, npgettext
 
 from registry import counters
 from registry.devices import SILENT_AFTER
@@ -214,7 +214,7 @@ class Overview:
             _("Frozen"),
             reverse("snapshot-list"),
             len(waiting),
-            ngettext("snapshot", "snapshots", len(waiting)),
+            npgettext("count", "snapshot", "snapshots", len(waiting)),
             note,
             per_mark=1,
         )
@@ -230,7 +230,7 @@ class Overview:
             _("Training"),
             reverse("job-list"),
             len(running),
-            ngettext("job", "jobs", len(running)),
+            npgettext("count", "job", "jobs", len(running)),
             note,
             acting=any(job.state == "RUNNING" for job in running),
             per_mark=1,
