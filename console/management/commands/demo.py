@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from console import children
+from console.sample import cells as sample_cells
 from console.sample import plant, play, turns
 from console.sample.cells import CREDIT
 from console.sample.report import Report
