@@ -73,7 +73,9 @@ def test_a_training_leaves_a_version_that_passes_the_clean_base_gate(make_job: M
     assert gate.named("verified")[0]["max_abs"] <= manifest["tolerance"]["logits"]
 
 
-def test_the_files_load_with_plain_peft_and_plain_onnx(make_job: MakeJob, small_items: list[Row], small_base: Path) -> None:
+def test_the_files_load_with_plain_peft_and_plain_onnx(
+    make_job: MakeJob, small_items: list[Row], small_base: Path
+) -> None:
     from peft import PeftModel
 
     job_dir = make_job("job", small_items)
@@ -115,7 +117,7 @@ def test_a_stopped_training_goes_on_from_its_checkpoint_to_the_same_result(
     stop = StopRequest()
 
     def ask_in_the_middle_of_epoch_two(event: dict[str, Any]) -> None:
-        stop.asked = stop.asked or event["event"] == "epoch" and event["epoch"] == 1
+        stop.asked = stop.asked or (event["event"] == "epoch" and event["epoch"] == 1)
 
     with pytest.raises(Stopped):
         run(cut, stop, Heard(ask_in_the_middle_of_epoch_two))

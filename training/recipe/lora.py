@@ -25,6 +25,7 @@ from .config import canonical
 from .model import Base, adaptable_modules
 
 ADAPTER_FILE, ADAPTER_CONFIG, HEAD_FILE = "adapter_model.safetensors", "adapter_config.json", "head.safetensors"
+METADATA_KEY = "loopline"
 _PREFIX = "base_model.model."
 
 
@@ -72,8 +73,9 @@ def set_adapter_state(model: PeftModel, state: Mapping[str, Tensor]) -> None:
 
 def save_adapter(model: PeftModel, cut: str, base: Base, folder: Path) -> dict[str, Any]:
     """Writes PEFT's two files so that the same adapter gives the same bytes. Returns the config."""
-    # Ours go into the tensor file's metadata: plain PEFT warns about keys of its config that it does not know.
-    metadata = {"format": "pt", "base_digest": base.digest, "cut": cut}
+    # In the tensor file's metadata, because plain PEFT warns about keys of its config that it does not know; in one
+    # entry, because safetensors writes several in random order and equal adapters would differ in their digests.
+    metadata = {METADATA_KEY: canonical({"base_digest": base.digest, "cut": cut}).decode()}
     save_file(adapter_state(model), folder / ADAPTER_FILE, metadata=metadata)
     config = model.peft_config["default"].to_dict()
     config.update(
@@ -116,7 +118,7 @@ def read_adapter(folder: Path) -> Adapter:
     if config.get("use_dora") or config.get("use_rslora") or config.get("rank_pattern") or config.get("alpha_pattern"):
         raise ValueError("adapter_config.json: only plain LoRA can be delivered")
     with safe_open(folder / ADAPTER_FILE, "np") as stored:
-        own = stored.metadata() or {}
+        own = json.loads((stored.metadata() or {}).get(METADATA_KEY, "{}"))
     return Adapter(
         tensors={key: value.astype(np.float32) for key, value in load_numpy(folder / ADAPTER_FILE).items()},
         rank=int(config["r"]),
