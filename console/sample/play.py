@@ -10,6 +10,7 @@ from django.conf import settings
 from console.sample import cells as sample_cells
 from console.sample import plant, turns
 from console.sample.report import SETS, Report
+from registry import devices as registry_devices
 from registry.models import Deployment, Device, Release, Version
 from training.models import Capture
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 AGENT_ENV = {"EDGE_DIE_WITH_PARENT": "1"}
 FAST_RATE = 12.0  # pictures per second and camera in `loop`
 DEMO_RATE = 0.4  # in `demo`: a new picture every few seconds, as people can follow
+FIRST_PICTURES = 24  # that the operator asks of each device when the new product comes
 
 
 def first_champion(report: Report) -> Release:
@@ -58,6 +60,7 @@ def demo(supervisor: Supervisor, report: Report, size: Size) -> None:
     for device in devices:
         supervisor.add(f"agent-{device.code}", turns.agent_command(device, supervisor.url), env=AGENT_ENV)
     first_champion(report)
+    _ask_for_first_pictures(devices)
     feeds = plant.feeds(size)
     rate = DEMO_RATE if size is sample_cells.WHOLE else FAST_RATE
     for device in devices:
@@ -100,6 +103,7 @@ def whole_loop(supervisor: Supervisor, report: Report, size: Size) -> None:
 
 def _arrive(supervisor: Supervisor, devices: list[Device], feeds: dict[str, list[sample_cells.Cell]]) -> None:
     """Cameras show the new product to the devices, until all is judged and everything flagged is here."""
+    _ask_for_first_pictures(devices)
     before = {device.pk: device.counts.get("inspected", 0) for device in Device.objects.all()}
     for device in devices:
         manifest = feed_file(device)
@@ -116,6 +120,23 @@ def _arrive(supervisor: Supervisor, devices: list[Device], feeds: dict[str, list
     turns.wait_for(all_judged, what="devices judge the new product", within_s=300)
     if not Capture.objects.filter(device__in=devices).exists():
         raise turns.StepFailed("the devices flagged nothing")
+
+
+def _ask_for_first_pictures(devices: list[Device]) -> None:
+    """A new product: the operator asks every device for its first pictures, whatever the model thinks of them.
+
+    A champion that has never seen poly cells may reject all of them without a doubt, and then flags none.
+    """
+    if Capture.objects.filter(device__in=devices).exists():
+        return
+    for device in devices:
+        device.refresh_from_db()
+        registry_devices.ask_for_pictures(device, count=FIRST_PICTURES, by=plant.person("minsu"))
+
+    def told() -> bool:
+        return not Device.objects.filter(pk__in=[device.pk for device in devices], flag_next__gt=0).exists()
+
+    turns.wait_for(told, what="devices hear that their first pictures are wanted", within_s=120)
 
 
 def feed_file(device: Device) -> Path:
