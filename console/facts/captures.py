@@ -239,15 +239,19 @@ class Reading:
         return self.capture.verdict == Verdict.REVIEW
 
     @property
-    def bar(self) -> dict[str, str] | None:
-        """Places on the score bar, in per cent of its width; None for a picture that no model judged."""
+    def bar(self) -> dict[str, Any] | None:
+        """Places on the score bar, in per cent of its width; None for a picture that no model judged.
+
+        `narrow_ok`, `narrow_band`, `narrow_ng`: these zones have no room for their words.
+        """
         if self.capture.score is None or self.thresholds is None:
             return None
         low, high = self.thresholds
         places = {"low": low, "high": high, "score": self.capture.score}
         found = {name: f"{100 * value:.2f}" for name, value in places.items()}
         anchor = "start" if self.capture.score < 0.06 else "end" if self.capture.score > 0.94 else "mid"
-        return {**found, "band": f"{max(0.0, 100 * (high - low)):.2f}", "anchor": anchor}
+        narrow = {"narrow_ok": low < 0.07, "narrow_band": high - low < 0.16, "narrow_ng": high > 0.94}
+        return {**found, **narrow, "band": f"{max(0.0, 100 * (high - low)):.2f}", "anchor": anchor}
 
     @property
     def map(self) -> dict[str, Any] | None:

@@ -30,6 +30,14 @@
     if (event.key === "Escape") document.querySelectorAll(".bar details[open]").forEach(function (menu) { menu.open = false; });
   });
 
+  // A key cap on a link does what the link does; the review has keys of its own.
+  document.addEventListener("keydown", function (event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("review")) return;
+    if (event.target.closest("input, textarea, select") || document.querySelector("dialog[open]")) return;
+    const link = Array.from(document.querySelectorAll("a[data-key]")).find(function (each) { return each.dataset.key === event.key.toLowerCase(); });
+    if (link) link.click();
+  });
+
   // A disabled button stays reachable, so that its reason can be read; it only does nothing.
   function blocked(element) {
     if (!element) return false;

@@ -51,7 +51,7 @@
     rail.querySelectorAll(".th").forEach(function (link) {
       const on = link.parentElement.dataset.id === currentId();
       link.classList.toggle("cur", on);
-      if (on) { link.setAttribute("aria-current", "true"); link.scrollIntoView({ block: "nearest" }); } else link.removeAttribute("aria-current");
+      if (on) { link.setAttribute("aria-current", "true"); link.scrollIntoView({ block: "center" }); } else link.removeAttribute("aria-current");
     });
     let at = item(currentId());
     for (let n = 0; n < AHEAD && (at = at && at.nextElementSibling); n++) if (!at.dataset.done) fetchAhead(at.dataset.id);

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.conf import settings
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 SHOTS = Path(settings.BASE_DIR) / "test-output" / "screenshots"
 FLAGS = [
@@ -39,21 +39,19 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Make a page of its own session: `new_page(locale="ko-KR", color_scheme="dark")`. Errors on it fail the test."""
+    """Make a page of its own session: `new_page(locale="ko-KR", color_scheme="dark")`. Errors on it fail the test.
+
+    `allow`: words of an error that this session is meant to meet.
+    """
     contexts: list[BrowserContext] = []
     wrong: list[str] = []
 
-    def make(**options: object) -> Page:
+    def make(allow: str = "", **options: object) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})  # type: ignore[arg-type]
         context.set_default_timeout(15_000)
         contexts.append(context)
-        page = context.new_page()
-        page.on(
-            "console", lambda message: wrong.append(f"console: {message.text}") if message.type == "error" else None
-        )
-        page.on("pageerror", lambda error: wrong.append(f"script: {error}"))
-        page.on("request", lambda request: _stays_here(request.url, wrong))
-        return page
+        watch(context, wrong, allow)
+        return context.new_page()
 
     yield make
     for context in contexts:
@@ -72,12 +70,24 @@ def shot(request: pytest.FixtureRequest) -> Callable[[Page, str], Path]:
     """Keep a picture of a page as test output: `shot(page, "review")`."""
 
     def take(page: Page, name: str) -> Path:
-        SHOTS.mkdir(parents=True, exist_ok=True)
         file = SHOTS / f"{name}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=file)
         return file
 
     return take
+
+
+def watch(context: BrowserContext, wrong: list[str], allow: str = "") -> None:
+    """Note every error of every page of a session: of its scripts, of the content policy, of asking another host."""
+
+    def said(message: ConsoleMessage) -> None:
+        if message.type == "error" and not (allow and allow in message.text):
+            wrong.append(f"console: {message.text}")
+
+    context.on("console", said)
+    context.on("weberror", lambda error: wrong.append(f"script: {error.error}"))
+    context.on("request", lambda request: _stays_here(request.url, wrong))
 
 
 def _stays_here(url: str, wrong: list[str]) -> None:
