@@ -33,8 +33,8 @@ TICK = "training:tick"
 
 DEFAULTS: dict[str, Any] = {
     "seed": 0,
-    "lora": {"rank": 8, "alpha": 16.0, "cut": "blocks.5"},
-    "train": {"epochs": 12, "batch": 32, "lr": 0.002, "views": ["identity", "hflip"], "weight_decay": 0.01},
+    "lora": {"rank": 8, "alpha": 16.0, "cut": "blocks.6"},
+    "train": {"epochs": 8, "batch": 32, "lr": 0.002, "views": ["identity", "hflip"], "weight_decay": 0.01},
     "replay": 0.3,
     "golden_vectors": 12,
 }

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 AGENT_ENV = {"EDGE_DIE_WITH_PARENT": "1"}
 FAST_RATE = 12.0  # pictures per second and camera in `loop`
 DEMO_RATE = 0.4  # in `demo`: a new picture every few seconds, as people can follow
-FIRST_PICTURES = 24  # that the operator asks of each device when the new product comes
+FIRST_IN_DEMO = 24  # pictures that the operator asks of each device when the new product comes
+FIRST_IN_LOOP = 140
 
 
 def first_champion(report: Report) -> Release:
@@ -60,7 +61,7 @@ def demo(supervisor: Supervisor, report: Report, size: Size) -> None:
     for device in devices:
         supervisor.add(f"agent-{device.code}", turns.agent_command(device, supervisor.url), env=AGENT_ENV)
     first_champion(report)
-    _ask_for_first_pictures(devices)
+    _ask_for_first_pictures(devices, FIRST_IN_DEMO)
     feeds = plant.feeds(size)
     rate = DEMO_RATE if size is sample_cells.WHOLE else FAST_RATE
     for device in devices:
@@ -103,7 +104,7 @@ def whole_loop(supervisor: Supervisor, report: Report, size: Size) -> None:
 
 def _arrive(supervisor: Supervisor, devices: list[Device], feeds: dict[str, list[sample_cells.Cell]]) -> None:
     """Cameras show the new product to the devices, until all is judged and everything flagged is here."""
-    _ask_for_first_pictures(devices)
+    _ask_for_first_pictures(devices, FIRST_IN_LOOP)
     before = {device.pk: device.counts.get("inspected", 0) for device in Device.objects.all()}
     for device in devices:
         manifest = feed_file(device)
@@ -122,7 +123,7 @@ def _arrive(supervisor: Supervisor, devices: list[Device], feeds: dict[str, list
         raise turns.StepFailed("the devices flagged nothing")
 
 
-def _ask_for_first_pictures(devices: list[Device]) -> None:
+def _ask_for_first_pictures(devices: list[Device], count: int) -> None:
     """A new product: the operator asks every device for its first pictures, whatever the model thinks of them.
 
     A champion that has never seen poly cells may reject all of them without a doubt, and then flags none.
@@ -131,7 +132,7 @@ def _ask_for_first_pictures(devices: list[Device]) -> None:
         return
     for device in devices:
         device.refresh_from_db()
-        registry_devices.ask_for_pictures(device, count=FIRST_PICTURES, by=plant.person("minsu"))
+        registry_devices.ask_for_pictures(device, count=count, by=plant.person("minsu"))
 
     def told() -> bool:
         return not Device.objects.filter(pk__in=[device.pk for device in devices], flag_next__gt=0).exists()
@@ -152,7 +153,7 @@ def _measure(report: Report, candidate: Version, release: Release, devices: list
         "trainable_share": round(result["trainable_share"], 4),
         "full_bytes": candidate.manifest["full_bytes"],
         "delivered_bytes": max(deployment.delivered_bytes for deployment in deployments.values()),
-        **{name: _both(result["sets"][name]) for name in SETS},
+        **{name: _both(result["sets"][name], same_limit=name == "era2") for name in SETS},
         "devices": [
             {
                 "id": device.code,
@@ -168,5 +169,11 @@ def _measure(report: Report, candidate: Version, release: Release, devices: list
             raise turns.StepFailed(f"device {row['id']} is {row['state']} and reports {row['digest'][:16]} as loaded")
 
 
-def _both(rates: dict[str, Any]) -> dict[str, Any]:
-    return {who: {noun: rates[who][noun] for noun in ("escapes", "overkills")} for who in ("champion", "candidate")}
+def _both(rates: dict[str, Any], *, same_limit: bool) -> dict[str, Any]:
+    """Champion and candidate on one set. `same_limit`: the champion at a cut chosen anew by the same escape limit on the
+    same validation pictures; its live cut, chosen on another product, is shown beside it."""
+    champion = rates["champion_reset"] if same_limit else rates["champion"]
+    rows = {"champion": champion, "candidate": rates["candidate"]}
+    if same_limit:
+        rows["champion_live"] = rates["champion"]
+    return {who: {noun: row[noun] for noun in ("escapes", "overkills")} for who, row in rows.items()}

@@ -44,10 +44,10 @@ class Report:
         rows = [f"  {name:<34}{seconds:>8.1f} s" for name, seconds in self.seconds.items()]
         rows.append("")
         for name in SETS:
-            for who in ("champion", "candidate"):
+            for who in ("champion_live", "champion", "candidate"):
                 rates = (self.figures.get(name) or {}).get(who)
                 if rates:
-                    rows.append(f"  {name:<8}{who:<11}{_rate('escapes', rates)}   {_rate('overkills', rates)}")
+                    rows.append(f"  {name:<8}{who:<14}{_rate('escapes', rates)}   {_rate('overkills', rates)}")
         for key in ("pictures_per_s", "trainable_share", "full_bytes", "delivered_bytes", "peak_memory_mb"):
             if key in self.figures:
                 rows.append(f"  {key:<34}{self.figures[key]:>10,}")
@@ -66,9 +66,9 @@ def _rate(noun: str, rates: dict[str, list[int]]) -> str:
 def judge(figures: dict[str, Any]) -> list[str]:
     """Why the candidate may not be called better, or old knowledge was lost; empty when neither holds.
 
-    Better: on the same pictures of the new product, each at its own operating point for the same escape limit, one of
-    escapes and overkills is not above the champion's and the other below. Kept: escapes on the old product stay within
-    the champion's 95 % interval.
+    Better: both cuts are chosen by the same escape limit on the same validation pictures; then, on the held-out pictures
+    of the new product, one of escapes and overkills is not above the champion's and the other is below. Kept: escapes on
+    the old product, each at its live cut, stay within the champion's 95 % interval.
     """
     failures = []
     champion, candidate = figures["era2"]["champion"], figures["era2"]["candidate"]
