@@ -170,8 +170,8 @@ def _measure(report: Report, candidate: Version, release: Release, devices: list
 
 
 def _both(rates: dict[str, Any], *, same_limit: bool) -> dict[str, Any]:
-    """Champion and candidate on one set. `same_limit`: the champion at a cut chosen anew by the same escape limit on the
-    same validation pictures; its live cut, chosen on another product, is shown beside it."""
+    """Champion and candidate on one set. `same_limit`: the champion at a cut chosen anew by the same escape limit on
+    the same validation pictures; its live cut, chosen on another product, is shown beside it."""
     champion = rates["champion_reset"] if same_limit else rates["champion"]
     rows = {"champion": champion, "candidate": rates["candidate"]}
     if same_limit:
