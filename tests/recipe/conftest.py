@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +147,50 @@ class Heard(io.StringIO):
         return [event for event in self.events if event["event"] == name]
 
 
-def start_recipe(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """The command line, as a supervisor starts it: own session, stdin held by us."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "training.recipe", *arguments], cwd=CHECKOUT, text=True, start_new_session=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
-    )  # fmt: skip
+class Recipe:
+    """The command line, as a supervisor starts it: a session of its own, stdin held by us until `let_go`."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self.log = log
+        with log.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "training.recipe", *arguments],
+                cwd=CHECKOUT, text=True, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=stderr,
+            )  # fmt: skip
+        assert self.process.stdout is not None
+        self.stdout = self.process.stdout
+
+    def wait_for(self, name: str) -> dict[str, Any]:
+        for line in self.stdout:
+            event: dict[str, Any] = json.loads(line)
+            if event["event"] == name:
+                return event
+        raise AssertionError(f"ended before {name}: {self.log.read_text()[-2000:]}")
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Waits for the end by itself and returns the remaining events."""
+        events = [json.loads(line) for line in self.stdout]
+        self.process.wait(60)
+        return events
+
+    def let_go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Recipe]]:
+    started: list[Recipe] = []
+
+    def begin(*arguments: str) -> Recipe:
+        started.append(Recipe(tmp_path / f"log-{len(started)}.txt", *arguments))
+        return started[-1]
+
+    yield begin
+    for recipe in started:
+        if recipe.process.poll() is None:
+            recipe.process.kill()
+            recipe.process.wait()
+        recipe.let_go()
+        recipe.stdout.close()

@@ -64,7 +64,7 @@ def test_the_review_band_surrounds_the_operating_point_and_is_never_most_of_the_
     scores, labels = np.array([d[0] for d in drawn]), np.array([d[1] for d in drawn])
     chosen = choose_thresholds(scores, labels, 0.1, frozenset({9}))
     assert 0 <= chosen.ok_below <= chosen.operating <= chosen.ng_from <= 1
-    values, counts = np.unique(scores, return_counts=True)
+    _, counts = np.unique(scores, return_counts=True)
     inside = (scores >= chosen.ok_below) & (scores < chosen.ng_from)
     assert inside.sum() <= BAND_MAX_SHARE * scores.size + counts.max()  # equal scores cannot be parted
 

@@ -1,4 +1,4 @@
-"""An adapter injected into the device's graph must act, and act as it does in torch. Real ONNX Runtime, all optimisation."""
+"""An adapter injected into the device's graph must act as it does in torch. Real ONNX Runtime, all optimisation."""
 
 from __future__ import annotations
 

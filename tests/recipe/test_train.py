@@ -17,11 +17,12 @@ from safetensors.numpy import load_file
 
 from tests.recipe.conftest import CHECKOUT, CLASSES, PREPROCESS, SIZE, Heard, Row
 from training.recipe import fit as fit_module
+from training.recipe import train as train_module
 from training.recipe.cache import PrefixCache, cache_key
 from training.recipe.config import sha256_file
 from training.recipe.data import read_items
 from training.recipe.events import Events, Failed, Stopped, StopRequest
-from training.recipe.export import PARTS
+from training.recipe.export import PARTS, OnnxCheck
 from training.recipe.graph import open_session
 from training.recipe.model import Whole, load_network, open_base
 from training.recipe.train import evaluate, train
@@ -35,6 +36,11 @@ def run(job_dir: Path, stop: StopRequest | None = None, heard: Heard | None = No
     heard = heard or Heard()
     train(job_dir, Events(heard), stop or StopRequest())
     return heard
+
+
+def train_and_verify(job_dir: Path) -> None:
+    run(job_dir)
+    verify(job_dir, Events(Heard()))
 
 
 def adapter_bytes(job_dir: Path) -> bytes:
@@ -169,6 +175,7 @@ def test_continuing_keeps_the_parents_shape_and_rows_and_replays_what_it_was_tau
     before = json.loads((parent / "out" / "result.json").read_text())["sets"]["golden"]["candidate"]
     assert golden["champion"] == before  # judged again, the champion is what it was
     assert golden["champion_reset"]["escapes"][1] == 4
+    assert golden["champion_matched"]["escapes"][0] <= golden["candidate"]["escapes"][0]
     taught = json.loads((child / "out" / "taught.json").read_text())
     assert set(taught) == {row["digest"] for row in small_items + new if row["split"] == "train"}
 
@@ -181,8 +188,14 @@ def test_batchnorm_left_awake_makes_an_adapter_that_the_gate_refuses(
     job_dir = make_job("job", small_items)
     with pytest.raises(Failed) as failed:
         run(job_dir)
-        verify(job_dir, Events(Heard()))
+    assert failed.value.params["where"] == "onnx"  # the training's own comparison sees it already
+    # With that first net away, the second must hold.
+    shutil.rmtree(job_dir / "checkpoint")
+    monkeypatch.setattr(train_module, "check_onnx", lambda *_: OnnxCheck(0, 0, 0.0))
+    with pytest.raises(Failed) as failed:
+        train_and_verify(job_dir)
     assert failed.value.code == "adapter_does_not_fit_base"
+    assert failed.value.params["where"] in ("torch", "onnx")
 
 
 def test_the_gate_refuses_bytes_that_the_manifest_does_not_name(make_job: MakeJob, small_items: list[Row]) -> None:

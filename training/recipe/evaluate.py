@@ -93,6 +93,15 @@ def choose_thresholds(
     return Thresholds(operating=operating, ok_below=min(low, operating), ng_from=max(high, operating))
 
 
+def matched_cut(scores: np.ndarray, labels: np.ndarray, escapes: int) -> Thresholds | None:
+    """The highest cut at which at most `escapes` NG parts of these escape; without a band. None without NG parts."""
+    ng = np.sort(scores[labels != 0])
+    if not ng.size:
+        return None
+    cut = float(ng[escapes]) if escapes < ng.size else 1.0
+    return Thresholds(cut, cut, cut)
+
+
 def auroc(scores: np.ndarray, labels: np.ndarray) -> float | None:
     """Probability that an NG part scores above an OK part (ties count half). None when one kind is missing."""
     ng, ok = scores[labels != 0], np.sort(scores[labels == 0])

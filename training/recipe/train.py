@@ -19,7 +19,7 @@ from .cache import PrefixCache
 from .checkpoint import Checkpoints
 from .config import Config, canonical, read_classes, read_config, sha256
 from .data import Item, Sample, Splits, check_classes, read_items, split_items, write_taught
-from .evaluate import Thresholds, choose_thresholds, rates, scores_of
+from .evaluate import Thresholds, choose_thresholds, matched_cut, rates, scores_of
 from .events import Events, StopRequest
 from .export import CHECKED_ITEMS, MANIFEST_FILE, MODEL_FILE, RESULT_FILE, check_onnx, write_version
 from .fit import fit
@@ -123,8 +123,10 @@ def evaluate_sets(
 ) -> dict[str, Any]:
     """`thresholds`, `sets` and `dossier` of a result. A candidate without thresholds gets them from validation here.
 
-    Both judges are measured at their own thresholds. `champion_reset` is the champion at thresholds chosen anew on this
-    validation with the same limit: the fairest opponent, and the answer to "would a new threshold have been enough?".
+    Both judges are measured at their own thresholds. Two more rows answer "would a new threshold have been enough?":
+    `champion_reset`, at thresholds chosen anew on this validation with the same limit; and `champion_matched`, at the
+    highest cut that lets no more escape of these very pictures than the candidate does. No threshold that keeps that
+    many escapes overkills less, so a candidate below it in overkills is better whatever the threshold.
     """
     names = [name for name, items in splits.sets.items() if items]
     sets: dict[str, Any] = {}
@@ -145,11 +147,14 @@ def evaluate_sets(
         row: dict[str, Any] = {
             "champion": None,
             "champion_reset": None,
+            "champion_matched": None,
             "candidate": rates(ours, labels, candidate.thresholds, config.classes),
         }
         if champion and champion.thresholds and theirs is not None:
             row["champion"] = rates(theirs, labels, champion.thresholds, config.classes)
             row["champion_reset"] = rates(theirs, labels, reset, config.classes) if reset else None
+            matched = matched_cut(theirs, labels, row["candidate"]["escapes"][0])
+            row["champion_matched"] = rates(theirs, labels, matched, config.classes) if matched else None
         sets[name] = row
         for index, item in enumerate(items):
             dossier.append({
