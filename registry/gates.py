@@ -23,9 +23,16 @@ ESCAPES = gettext_noop(
     "Escapes on %(set)s are not above the champion's: "
     "%(candidate)s of %(of)s, champion %(champion)s of %(champion_of)s."
 )
+MORE_ESCAPES = gettext_noop(
+    "More defects escape on %(set)s than the champion's: "
+    "%(candidate)s of %(of)s, champion %(champion)s of %(champion_of)s."
+)
 FIRST = gettext_noop("There is no champion to compare with.")
 KEPT = gettext_noop(
     "Old knowledge is kept on %(set)s: %(candidate)s of %(of)s escape, champion %(champion)s of %(champion_of)s."
+)
+NOT_KEPT = gettext_noop(
+    "Old knowledge is lost on %(set)s: %(candidate)s of %(of)s escape, champion %(champion)s of %(champion_of)s."
 )
 
 
@@ -92,5 +99,6 @@ def _compared(code: str, entry: dict[str, Any], *, leads: bool) -> dict[str, Any
     share = candidate / of if of else 0.0
     if leads:
         passed = share <= (champion / champion_of if champion_of else 0.0)
-        return _gate("escapes", ESCAPES, params, passed=passed, blocking=False)
-    return _gate("kept", KEPT, params, passed=share <= wilson(champion, champion_of)[1], blocking=False)
+        return _gate("escapes", ESCAPES if passed else MORE_ESCAPES, params, passed=passed, blocking=False)
+    passed = share <= wilson(champion, champion_of)[1]
+    return _gate("kept", KEPT if passed else NOT_KEPT, params, passed=passed, blocking=False)

@@ -28,7 +28,7 @@ def nouns() -> list[tuple[str, Any]]:
         ("capture", _("capture")), ("goldenset", _("golden set")), ("snapshot", _("snapshot")), ("job", _("job")),
         ("basemodel", _("base model")), ("version", _("version")), ("promotion", _("promotion")),
         ("release", _("release")),
-        ("rollout", _("rollout")), ("stage", _("stage")), ("user", _("person")),
+        ("rollout", _("rollout")), ("stage", _("stage")), ("deployment", _("deployment")), ("user", _("person")),
     ]  # fmt: skip
 
 
@@ -56,6 +56,8 @@ def say(event: AuditEvent) -> AuditEvent:
     event.verb = _VERBS.get(event.action) or _VERBS.get(verb) or verb.replace("_", " ")  # type: ignore[attr-defined]
     has_page = noun in PAGES and event.noun == noun
     event.url = reverse(f"{noun}-detail", args=[event.object_id]) if has_page else ""  # type: ignore[attr-defined]
+    event.noun_word = _NOUNS.get(event.noun, event.noun)  # type: ignore[attr-defined]
+    event.was, event.became = _state(event.old), _state(event.new)  # type: ignore[attr-defined]
     event.changes = _changes(event.old, event.new)  # type: ignore[attr-defined]
     return event
 
@@ -66,6 +68,11 @@ def _changes(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, Any, A
         for name, value in new.items()
         if name != "state" and value != "" and old.get(name) != value
     ]
+
+
+def _state(side: dict[str, Any]) -> Any:
+    code = str(side.get("state") or "").lower()
+    return _VERBS.get(code) or code.replace("_", " ")
 
 
 def _short(value: Any) -> Any:
@@ -88,7 +95,13 @@ _VERBS: dict[str, Any] = {
     "quarantined": _("quarantined"), "token": _("new token"), "ask": _("asked for pictures"), "publish": _("published"),
     "import": _("imported"), "retract": _("taken back"), "sign_in": _("signed in"), "sign_out": _("signed out"),
     "requeue": _("asked for again"), "rollout.running": _("started or resumed"),
+    # states alone
+    "new": _("undecided"), "decided": _("decided"), "disputed": _("disputed"), "retracted": _("taken back"),
+    "drafted": _("drafted"), "scheduled": _("scheduled"), "reverted": _("reverted"), "requested": _("requested"),
+    "pending": _("pending"), "offered": _("offered"), "downloading": _("downloading"), "verified": _("verified"),
+    "staged": _("staged"), "probation": _("probation"), "committed": _("committed"), "fell_back": _("fell back"),
 }  # fmt: skip
+_NOUNS = dict(nouns())
 
 
 def of_row(row: Any, *, limit: int = 20) -> list[AuditEvent]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from console.facts import audit
 from console.facts.paging import by_code
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
     from console.models import User
     from registry.models import Line
 
-COUNTS = (("inspected", _("inspected")), ("ok", "OK"), ("ng", "NG"), ("review", "RV"), ("flagged", _("flagged")))
+COUNTS = (
+    ("inspected", pgettext_lazy("column", "inspected")),
+    ("ok", "OK"),
+    ("ng", "NG"),
+    ("review", "RV"),
+    ("flagged", _("flagged")),
+)
 HISTORY = 12
 HARDWARE = {
     "machine": _("Machine"),
