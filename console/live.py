@@ -17,7 +17,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
 
-from registry import events
+from registry import events, hints
 
 SIGNED_OUT = 4401  # close code: the session ended; the page shows the sign-in page
 TOO_MUCH = 4429
@@ -53,7 +53,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         for topic in self.topics:
-            await self.channel_layer.group_discard(events.group_name(topic), self.channel_name)
+            await self.channel_layer.group_discard(hints.group_name(topic), self.channel_name)
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
         self.heard_at = time.monotonic()
@@ -73,10 +73,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         codes = await self._codes()
         wanted = {topic for topic in asked if line_of(topic) in codes}
         for topic in self.topics.keys() - wanted:
-            await self.channel_layer.group_discard(events.group_name(topic), self.channel_name)
+            await self.channel_layer.group_discard(hints.group_name(topic), self.channel_name)
             del self.topics[topic]
         for topic in wanted - self.topics.keys():
-            await self.channel_layer.group_add(events.group_name(topic), self.channel_name)
+            await self.channel_layer.group_add(hints.group_name(topic), self.channel_name)
             self.topics[topic] = -1
         for topic, version in (await database_sync_to_async(events.current)(*wanted)).items():
             await self._tell(topic, version)
