@@ -114,7 +114,7 @@ def presets() -> list[tuple[str, str]]:
 
 
 def grid(lines: Iterable[Line], filters: Filters, after: str) -> Page:
-    """A page of captures, oldest first where work waits, newest first otherwise.
+    """A page of captures, oldest first and lot by lot where work waits, newest first otherwise.
 
     One indexed query per line and state, merged: a single query over several states would sort the whole queue.
     """
@@ -124,7 +124,11 @@ def grid(lines: Iterable[Line], filters: Filters, after: str) -> Page:
     merged = heapq.merge(*parts, key=lambda row: row.pk, reverse=not rising)
     rows = list(islice(merged, GRID_SIZE + 1))
     shown = rows[:GRID_SIZE]
-    return Page(rows=shown, after=after if cursor else "", next=str(shown[-1].pk) if len(rows) > GRID_SIZE else "")
+    onwards = str(shown[-1].pk) if len(rows) > GRID_SIZE else ""
+    if rising:  # several stations send at once: a page's pictures of one lot stand together
+        first = {row.lot: place for place, row in reversed(list(enumerate(shown)))}
+        shown.sort(key=lambda row: first[row.lot])
+    return Page(rows=shown, after=after if cursor else "", next=onwards)
 
 
 def _part(line: Line, state: str, filters: Filters, cursor: uuid.UUID | None, rising: bool) -> list[Capture]:

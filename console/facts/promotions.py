@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from console.facts.dossier import Changes
     from console.facts.paging import Page
     from console.models import User
-    from registry.models import Line
+    from registry.models import Line, Version
 
 
 def listing(lines: Iterable[Line], after: str = "") -> Page:
@@ -31,7 +31,7 @@ def detail(promotion: Promotion, *, by: User) -> dict[str, Any]:
     version, line = promotion.version, promotion.line
     release = Release.objects.filter(promotion=promotion).first()
     standing = Release.objects.filter(line=line, state=Release.State.PUBLISHED).select_related("version").first()
-    gates = promotions.gates(version)
+    gates = [_named(gate, version) for gate in promotions.gates(version)]
     changes = versions.changes(version)
     return {
         "release": release,
@@ -52,6 +52,12 @@ def detail(promotion: Promotion, *, by: User) -> dict[str, Any]:
         "why_withdraw": why_not(policies.check_can_withdraw_promotion, promotion, by=by),
         "why_rollout": why_not(policies.check_can_start_rollout, release, by=by) if release else "",
     }
+
+
+def _named(gate: dict[str, Any], version: Version) -> dict[str, Any]:
+    """The gate with its set's name as people know it."""
+    params = gate["params"]
+    return {**gate, "params": {**params, "set": versions.set_name(version, params["set"])}} if "set" in params else gate
 
 
 def _pictures(changes: Changes) -> list[dict[str, Any]]:

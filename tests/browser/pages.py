@@ -69,6 +69,13 @@ def ids() -> dict[str, str]:
     return {noun: str(row.pk) for noun, row in newest.items()}
 
 
+def settled(page: Page) -> None:
+    """Wait until the pictures that are in sight have arrived."""
+    page.wait_for_function(
+        "() => Array.from(document.images).every((e) => e.complete || e.getBoundingClientRect().top > innerHeight)"
+    )
+
+
 def troubles(page: Page) -> list[str]:
     """What does not fit on this page: sideways scrolling, text that leaves its box or its sheet, broken pictures."""
     return [str(each) for each in page.evaluate(FITS)]

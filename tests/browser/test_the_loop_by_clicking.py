@@ -374,6 +374,7 @@ def test_every_page_fits_speaks_the_language_and_breaks_no_policy(
         page.goto(plant.url(path.format(**known)))
         if who:
             live(page)
+        pages.settled(page)
         found = pages.troubles(page)
         if language == "ko":
             found += [f"not translated: {text}" for text in pages.untranslated(page)]
