@@ -153,7 +153,7 @@ def _measure(report: Report, candidate: Version, release: Release, devices: list
         "trainable_share": round(result["trainable_share"], 4),
         "full_bytes": candidate.manifest["full_bytes"],
         "delivered_bytes": max(deployment.delivered_bytes for deployment in deployments.values()),
-        **{name: _both(result["sets"][name], same_limit=name == "era2") for name in SETS},
+        **{name: _both(result["sets"][name], matched=name == "era2") for name in SETS},
         "devices": [
             {
                 "id": device.code,
@@ -169,11 +169,10 @@ def _measure(report: Report, candidate: Version, release: Release, devices: list
             raise turns.StepFailed(f"device {row['id']} is {row['state']} and reports {row['digest'][:16]} as loaded")
 
 
-def _both(rates: dict[str, Any], *, same_limit: bool) -> dict[str, Any]:
-    """Champion and candidate on one set. `same_limit`: the champion at a cut chosen anew by the same escape limit on
-    the same validation pictures; its live cut, chosen on another product, is shown beside it."""
-    champion = rates["champion_reset"] if same_limit else rates["champion"]
-    rows = {"champion": champion, "candidate": rates["candidate"]}
-    if same_limit:
+def _both(rates: dict[str, Any], *, matched: bool) -> dict[str, Any]:
+    """Champion and candidate on one set, each at its live cut. `matched`: the champion at the highest cut that lets no
+    more escape than the candidate does; its live cut, chosen on another product, is shown beside it."""
+    rows = {"champion": rates["champion_matched" if matched else "champion"], "candidate": rates["candidate"]}
+    if matched:
         rows["champion_live"] = rates["champion"]
     return {who: {noun: row[noun] for noun in ("escapes", "overkills")} for who, row in rows.items()}
