@@ -66,10 +66,10 @@ def _rate(noun: str, rates: dict[str, list[int]]) -> str:
 def judge(figures: dict[str, Any]) -> list[str]:
     """Why the candidate may not be called better, or old knowledge was lost; empty when neither holds.
 
-    Better: on the held-out pictures of the new product, one of escapes and overkills is not above the champion's and the
-    other is below, with both held to the same escapes: a champion that rejects every part of a product that it never saw
-    has no escapes, and no use. Kept: escapes on the old product, each at its live cut, stay within the champion's 95 %
-    interval.
+    Better: on the held-out pictures of the new product, one of escapes and overkills is not above the champion's and
+    the other is below, with both held to the same escapes: a champion that rejects every part of a product that it
+    never saw has no escapes, and no use. Kept: escapes on the old product, each at its live cut, stay within the
+    champion's 95 % interval.
     """
     failures = []
     champion, candidate = figures["era2"]["champion"], figures["era2"]["candidate"]

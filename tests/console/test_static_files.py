@@ -23,7 +23,9 @@ async def test_a_file_comes_with_its_type_and_is_not_sent_twice(browser: httpx.A
     assert first.headers["content-type"].startswith("text/javascript")
     assert first.headers["x-content-type-options"] == "nosniff"
     assert int(first.headers["content-length"]) == len(first.content) > 10_000
-    again = await browser.get("/static/vendor/uplot/uPlot.iife.min.js", headers={"If-None-Match": first.headers["etag"]})
+    again = await browser.get(
+        "/static/vendor/uplot/uPlot.iife.min.js", headers={"If-None-Match": first.headers["etag"]}
+    )
     assert (again.status_code, again.content) == (304, b"")
 
 
