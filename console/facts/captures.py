@@ -254,7 +254,7 @@ class Reading:
         places = {"low": low, "high": high, "score": self.capture.score}
         found = {name: f"{100 * value:.2f}" for name, value in places.items()}
         anchor = "start" if self.capture.score < 0.06 else "end" if self.capture.score > 0.94 else "mid"
-        narrow = {"narrow_ok": low < 0.07, "narrow_band": high - low < 0.16, "narrow_ng": high > 0.94}
+        narrow = {"narrow_ok": low < 0.07, "narrow_band": high - low < 0.24, "narrow_ng": high > 0.94}
         return {**found, **narrow, "band": f"{max(0.0, 100 * (high - low)):.2f}", "anchor": anchor}
 
     @property

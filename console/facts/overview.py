@@ -85,6 +85,8 @@ class LineCard:
             return _("training"), "act", "run"
         if self.rollouts:
             return _("rolling out"), "act", "run"
+        if self.escape_of and (self.escape_n or 0) / self.escape_of > self.line.escape_limit:
+            return _("over the escape limit"), "ng", "ng"
         return _("in order"), "ok", "done"
 
     @property
