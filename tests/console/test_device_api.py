@@ -103,7 +103,7 @@ def test_every_odd_file_is_kept_whole_or_refused_with_a_sentence_and_nothing_els
         try:
             outcome[name] = place.send(f"odd-{index}", folder / name)
         except Final as final:
-            outcome[name] = final.code if final.status == 422 and len(final.sentence) > 20 else repr(final)
+            outcome[name] = final.code if final.status == 422 and len(final.sentence) > 10 else repr(final)
     refused = {name for name, said in outcome.items() if said != "created"}
     assert {outcome[name] for name in refused} <= CODES, outcome
     assert refused == REFUSED, outcome
