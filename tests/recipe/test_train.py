@@ -25,7 +25,7 @@ from training.recipe.events import Events, Failed, Stopped, StopRequest
 from training.recipe.export import PARTS, OnnxCheck
 from training.recipe.graph import open_session
 from training.recipe.model import Whole, load_network, open_base
-from training.recipe.train import evaluate, train
+from training.recipe.train import evaluate, train, warm
 from training.recipe.verify import verify
 
 MakeJob = Callable[..., Path]
@@ -245,6 +245,13 @@ def test_losing_the_cache_while_training_costs_only_time(
 
     run(lost, heard=Heard(lose))
     assert adapter_bytes(lost) == adapter_bytes(kept)
+
+
+def test_a_warmed_cache_leaves_nothing_of_the_prefix_to_compute(make_job: MakeJob, small_items: list[Row]) -> None:
+    job_dir = make_job("job", small_items)
+    warm(job_dir, Events(Heard()), StopRequest())
+    run(job_dir)
+    assert json.loads((job_dir / "out" / "result.json").read_text())["prefix"]["computed"] == 0
 
 
 def test_evaluate_again_gives_the_same_figures(make_job: MakeJob, small_items: list[Row]) -> None:

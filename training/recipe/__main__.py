@@ -1,4 +1,4 @@
-"""`python -m training.recipe import-base|train|verify|evaluate DIR`: events on stdout, log on stderr.
+"""`python -m training.recipe import-base|prefix|train|verify|evaluate DIR`: events on stdout, log on stderr.
 
 Torch is imported only after the supervisor watch and the SIGTERM handler stand: importing takes seconds, and a cancel
 or a dead supervisor must count during them too.
@@ -67,6 +67,10 @@ def _run(arguments: argparse.Namespace, events: Events, stop: StopRequest) -> No
         from .train import train
 
         train(arguments.dir, events, stop)
+    elif arguments.command == "prefix":
+        from .train import warm
+
+        warm(arguments.dir, events, stop)
     else:
         from .train import evaluate
 
@@ -75,7 +79,7 @@ def _run(arguments: argparse.Namespace, events: Events, stop: StopRequest) -> No
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m training.recipe", description=__doc__)
-    parser.add_argument("command", choices=["import-base", "train", "verify", "evaluate"])
+    parser.add_argument("command", choices=["import-base", "prefix", "train", "verify", "evaluate"])
     parser.add_argument("dir", type=Path, metavar="DIR")
     parser.add_argument("--no-watch", action="store_true", help="do not end when stdin closes (for use by hand)")
     parser.add_argument("--name", default="tf_efficientnet_lite0", help="import-base: timm name of the network")

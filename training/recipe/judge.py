@@ -20,7 +20,7 @@ from .lora import attach, load_head, read_adapter, set_adapter_state
 from .model import Base, Whole, device_of_choice, load_network, run_suffix
 from .prefix import Activations
 
-BATCH = 64
+BATCH = 32
 
 
 @dataclass

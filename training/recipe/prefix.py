@@ -14,7 +14,7 @@ from .graph import GraphPrefix
 from .lora import merged_targets
 from .model import Base, TorchPrefix, device_of_choice, load_network
 
-BATCH = 16
+BATCH = 8  # larger ones are no faster on CPU and cost memory: the early maps are large
 
 
 def make_prefix(base: Base, cut: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:

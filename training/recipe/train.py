@@ -101,6 +101,18 @@ def train(job_dir: Path, events: Events, stop: StopRequest) -> None:
     fresh.rename(out)
 
 
+def warm(job_dir: Path, events: Events, stop: StopRequest) -> None:
+    """Fills the prefix cache with what training JOBDIR will need, so that pressing Train starts at the suffix."""
+    config = read_config(job_dir)
+    splits = split_items(read_items(job_dir, config.parent_dir))
+    base = open_base(config.base_dir)
+    config = _lora_of_parent(config, [])
+    cache = PrefixCache(config.cache_dir, config.cache_max_bytes)
+    _prepare(
+        Activations(base, config.cut, config.preprocess, cache, config.threads), None, splits, config, events, stop
+    )
+
+
 def evaluate(job_dir: Path, events: Events, stop: StopRequest) -> None:
     """Judges JOBDIR/out again on JOBDIR/items.jsonl, with its own thresholds; writes JOBDIR/evaluation.json."""
     config = read_config(job_dir)
