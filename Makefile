@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 T ?=
 
-.PHONY: help setup demo up test check fix loop lock clean
+.PHONY: help setup demo up test chaos check fix loop lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -22,7 +22,11 @@ loop: setup ## the whole loop without a browser; a table, and one JSON line at t
 
 test: ## all tests, Chromium included; T=tests/console picks some
 	@deploy/setup.sh test
-	@$(PY) -m pytest $(T)
+	@$(PY) -m pytest -m "not chaos" $(T)
+
+chaos: ## tests that kill processes during real trainings; minutes
+	@deploy/setup.sh test
+	@$(PY) -m pytest -m chaos
 
 check: setup ## lint, format, types, import contracts, Django's own checks
 	@.venv/bin/ruff check .
