@@ -305,7 +305,7 @@ def _label(device: Device) -> str:
 
 
 def _fresh_token() -> str:
-    return secrets.token_urlsafe(32)
+    return secrets.token_hex(32)  # hex: people type it after `--token`, where a leading dash would be an option
 
 
 def _digest(token: str) -> str:

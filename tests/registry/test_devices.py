@@ -197,3 +197,9 @@ def test_a_device_is_silent_when_it_was_not_heard_for_a_while(plant: Plant) -> N
 def test_a_large_fleet_is_told_to_come_less_often(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "_fleet_size", lambda: 10_000)
     assert devices.poll_s(busy=True) > 30
+
+
+def test_a_token_can_be_typed_after_an_option_on_any_command_line(plant: Plant) -> None:
+    device = plant.agent("typed-01").device
+    for _ in range(200):
+        assert devices.new_token(device, by=plant.administrator).isalnum()
