@@ -24,9 +24,13 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium of this machine (`make test` installs it)."""
+    """Headless Chromium of this machine (`make test` installs it).
+
+    Per module: Playwright keeps an event loop on the main thread while it runs, on which Django refuses to ask the
+    database; the tests of the next module may want to.
+    """
     found = os.environ.get("LOOPLINE_CHROMIUM") or shutil.which("chromium")
     if not found:
         pytest.fail("Chromium is not installed: run `make test`, or name it by LOOPLINE_CHROMIUM.")
