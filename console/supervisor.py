@@ -52,7 +52,9 @@ def console_commands(host: str, port: int) -> dict[str, list[str]]:
     worker = children.python("-m", "celery", "-A", "console", "worker", "--loglevel", "INFO", "--without-gossip")
     return {
         "web": children.python("-m", "uvicorn", "console.asgi:application", "--host", host, "--port", str(port))
-        + ["--lifespan", "off", "--no-access-log", "--no-server-header", "--timeout-graceful-shutdown", "5"],
+        + ["--lifespan", "off", "--no-access-log", "--no-server-header", "--timeout-graceful-shutdown", "5"]
+        # Sockets have their own heartbeat (console.live); a page on a busy line PC may answer the protocol's late.
+        + ["--ws-ping-interval", "30", "--ws-ping-timeout", "60"],
         "worker": [*worker, "--without-mingle", "-Q", "default", "--pool", "threads", "-c", "4", "-n", "default@%h"],
         "train": [*worker, "--without-mingle", "-Q", "train", "--pool", "solo", "-n", "train@%h"],
         "beat": children.python("-m", "celery", "-A", "console", "beat", "--loglevel", "WARNING", "--pidfile="),
