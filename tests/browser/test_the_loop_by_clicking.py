@@ -63,8 +63,8 @@ def test_an_untouched_page_keeps_its_one_socket_and_shows_what_changed(plant: Pl
     page: Page = idle["page"]
     page.wait_for_timeout(max(0.0, IDLE_S - (time.monotonic() - idle["since"])) * 1000)
     live(page)
-    # The page is live and was never loaded again, so it has a socket. It may have opened before we listened; a second one
-    # would be a reconnect.
+    # The page is live and was never loaded again, so it has a socket. It may have opened before we listened; a second
+    # one would be a reconnect.
     assert len(idle["sockets"]) <= 1, idle["sockets"]
     assert never_reloaded(page)
     runs = plant.rows(_running_numbers)
