@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db.models import Sum
@@ -17,6 +16,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from console.roles import ROLES
+from registry import lines
 from registry.models import Counter, Device, Promotion, Rollout
 from training.models import Job
 
@@ -98,7 +98,7 @@ class Frame:
     @property
     def shift(self) -> str:
         """The code of the shift that is on now, when all lines shown agree on it."""
-        codes = {shift_at(line, self.now) for line in self.shown_lines}
+        codes = {lines.shift_at(line, self.now) for line in self.shown_lines}
         return codes.pop() if len(codes) == 1 else ""
 
     @cached_property
@@ -134,13 +134,3 @@ class Frame:
         if self._request.lines.allow("audit.view"):
             stops.append(Stop("audit", _("Audit"), reverse("audit-list")))
         return stops
-
-
-def shift_at(line: Line, when: datetime) -> str:
-    """The code of the line's shift at this moment ("" when none is set up); shifts may pass midnight."""
-    clock = when.astimezone(ZoneInfo(line.site.timezone)).strftime("%H:%M")
-    for shift in line.shifts:
-        start, end = shift["from"], shift["to"]
-        if (start <= clock < end) if start < end else (clock >= start or clock < end):
-            return str(shift["code"])
-    return ""

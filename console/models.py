@@ -1,4 +1,4 @@
-"""People: a custom User from day one, and Membership, which grants a role on a line."""
+"""People: a custom User from day one, Membership, which grants a role on a line, and wrong passwords, counted."""
 
 from __future__ import annotations
 
@@ -58,3 +58,11 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} {self.role} {self.line}"
+
+
+class SignInTries(models.Model):
+    """Wrong passwords of one name, address or both (`key` is a digest of them) until the window closes."""
+
+    key = models.CharField(primary_key=True, max_length=32)
+    count = models.PositiveIntegerField(default=1)
+    until = models.DateTimeField(db_index=True)

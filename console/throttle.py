@@ -1,15 +1,21 @@
-"""How often somebody may try a password: per name and address, per name, per address. Counted in the shared cache."""
+"""How often somebody may try a password: per name and address, per name, per address.
+
+Counted in the database, so that every web process knows, and a restart forgets nothing.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from datetime import timedelta
 
-from django.core.cache import cache
+from django.db.models import F
+from django.utils import timezone
 from django.utils.translation import gettext_noop
 
+from console.models import SignInTries
 from registry.lifecycle import Refused
 
-WINDOW_S = 15 * 60
+WINDOW = timedelta(minutes=15)
 TRIES_PER_NAME_AND_ADDRESS = 5
 TRIES_PER_NAME = 20
 TRIES_PER_ADDRESS = 60  # many people share one address behind a line's gateway
@@ -19,30 +25,31 @@ TOO_MANY = gettext_noop("Too many wrong passwords. Wait %(minutes)d minutes, or 
 
 def check(name: str, address: str) -> None:
     """Raises Refused when this name or address has failed too often within the last quarter of an hour."""
-    counts = cache.get_many(_limits(name, address))
-    if any(counts.get(key, 0) >= most for key, most in _limits(name, address).items()):
-        raise Refused(TOO_MANY, minutes=WINDOW_S // 60)
+    limits = _limits(name, address)
+    for tries in SignInTries.objects.filter(key__in=limits, until__gt=timezone.now()):
+        if tries.count >= limits[tries.key]:
+            raise Refused(TOO_MANY, minutes=WINDOW.seconds // 60)
 
 
 def failed(name: str, address: str) -> None:
     """Count a wrong password. The window starts with the first one and is not prolonged by further tries."""
+    now = timezone.now()
+    SignInTries.objects.filter(until__lte=now).delete()
     for key in _limits(name, address):
-        if not cache.add(key, 1, WINDOW_S):
-            try:
-                cache.incr(key)
-            except ValueError:  # expired in between
-                cache.set(key, 1, WINDOW_S)
+        _, first = SignInTries.objects.get_or_create(key=key, defaults={"until": now + WINDOW})
+        if not first:
+            SignInTries.objects.filter(key=key).update(count=F("count") + 1)
 
 
 def passed(name: str, address: str) -> None:
     """A right password clears the name at this address, not the address: guessing other names still counts."""
     pair, *_others = _limits(name, address)
-    cache.delete(pair)
+    SignInTries.objects.filter(key=pair).delete()
 
 
 def _limits(name: str, address: str) -> dict[str, int]:
     def key(*parts: str) -> str:
-        return "sign-in." + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
     name = name.strip().lower()
     return {

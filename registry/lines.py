@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from django.db import transaction
 from django.db.models import Max
@@ -14,6 +15,8 @@ from registry.lifecycle import Refused
 from registry.models import DefectClass, Line, Station
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from registry.audit import Actor
     from registry.models import Site
 
@@ -130,3 +133,13 @@ def class_table(line: Line) -> list[dict[str, Any]]:
         }
         for index, entry in enumerate(entries, start=1)
     ]
+
+
+def shift_at(line: Line, when: datetime) -> str:
+    """The code of the line's shift at this moment ("" when none is set up); shifts may pass midnight."""
+    clock = when.astimezone(ZoneInfo(line.site.timezone)).strftime("%H:%M")
+    for shift in line.shifts:
+        start, end = shift["from"], shift["to"]
+        if (start <= clock < end) if start < end else (clock >= start or clock < end):
+            return str(shift["code"])
+    return ""

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from django.utils.dateparse import parse_datetime
 
+from registry import lines
 from registry.models import Station
 from training.models import Capture, Verdict
 
@@ -22,11 +23,19 @@ DEVICE_REASONS = (Capture.Reason.BAND, Capture.Reason.AUDIT, Capture.Reason.OPER
 MAX_MAP = 64 * 64
 
 
-def columns(line: Line, meta: Mapping[str, Any], *, station: Station | None = None) -> dict[str, Any]:
-    """Columns of Capture from what a device or an importer says; `station` where `meta` names none of this line's."""
+def columns(
+    line: Line, meta: Mapping[str, Any], *, station: Station | None = None, arrived_at: datetime | None = None
+) -> dict[str, Any]:
+    """Columns of Capture from what a device or an importer says.
+
+    `station` and `arrived_at` stand in for what `meta` does not say. A shift that is not said is the one that was on
+    when the picture was taken.
+    """
     found: dict[str, Any] = {name: _text(meta.get(name), size) for name, size in TEXTS.items()}
     found["station"] = _station(line, meta.get("station")) or station
-    found["taken_at"] = _moment(line, meta.get("taken_at"))
+    found["taken_at"] = _moment(line, meta.get("taken_at")) or arrived_at
+    if not found["shift"] and found["taken_at"]:
+        found["shift"] = lines.shift_at(line, found["taken_at"])
     return found
 
 

@@ -67,9 +67,7 @@ def receive(
     Raises Refused when the device used the same name for other bytes.
     """
     line = device.line
-    fields = arrivals.columns(line, meta, station=device.station) | arrivals.prediction_columns(meta)
-    if not fields["taken_at"]:
-        fields["taken_at"] = now
+    fields = arrivals.columns(line, meta, station=device.station, arrived_at=now) | arrivals.prediction_columns(meta)
     identity = {"device": device, "device_capture_id": device_capture_id}
     capture, created = _create(line, identity, digest, size_bytes, info, fields)
     if not created and capture.digest != digest:

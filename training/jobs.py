@@ -16,6 +16,7 @@ from registry.lifecycle import Refused
 from registry.models import BaseModel
 from training import golden, leases, policies, processes
 from training.models import Job
+from training.recipe.config import DEFAULTS, VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,14 +32,6 @@ MODES = (FRESH, CONTINUE)
 REWAKE_S = 30
 TICK = "training:tick"
 
-DEFAULTS: dict[str, Any] = {
-    "seed": 0,
-    "lora": {"rank": 8, "alpha": 16.0, "cut": "blocks.6"},
-    "train": {"epochs": 8, "batch": 32, "lr": 0.002, "views": ["identity", "hflip"], "weight_decay": 0.01},
-    "replay": 0.3,
-    "golden_vectors": 12,
-}
-VIEWS = ("identity", "hflip", "vflip", "rot180")
 LIMITS: dict[str, tuple[float, float]] = {
     "seed": (0, 2**31 - 1),
     "rank": (1, 256),

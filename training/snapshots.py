@@ -19,7 +19,7 @@ from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
 from training import counts, policies, splitting
 from training.models import Capture, GoldenItem, Snapshot, SnapshotItem, Verdict
-from training.splitting import SPLITS, TRAIN, VAL, Group, Picture
+from training.splitting import SPLITS, TRAIN, VAL, Group, Picture, Stratum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,6 +52,10 @@ CRITICAL_MISSING = {
 CLASS_THIN = {
     TRAIN: gettext_noop("Class %(name)s is missing from training: it is not learned."),
     VAL: gettext_noop("Class %(name)s is missing from validation: it is not measured."),
+}
+PRODUCT_THIN = {
+    TRAIN: gettext_noop("Product %(name)s is missing from training: it is not learned."),
+    VAL: gettext_noop("Product %(name)s is missing from validation: the thresholds do not know it."),
 }
 WITHOUT_LOT = gettext_noop("%(count)s pictures have no lot. Each of them is split on its own.")
 GOLDEN_LOT = gettext_noop("%(count)s pictures share a lot with a golden set: the comparison on it flatters.")
@@ -247,7 +251,7 @@ def _class_table(line: Line, labels: set[int]) -> list[dict[str, Any]]:
 def _split(line: Line, made: Plan, found: list[Group]) -> None:
     assigned = made.rule["assign"] or {}
     former = _former_sides(line)
-    taken: dict[str, Counter[int]] = {side: Counter() for side in SPLITS}
+    taken: dict[str, Counter[Stratum]] = {side: Counter() for side in SPLITS}
     sides: dict[str, str] = {}
     free: list[Group] = []
     for group in found:
@@ -261,7 +265,7 @@ def _split(line: Line, made: Plan, found: list[Group]) -> None:
             free.append(group)
             continue
         sides[_key(group)] = side
-        taken[side].update(group.classes())
+        taken[side].update(group.strata())
         if asked and side != TRAIN and any(former.get(("lot", lot)) == TRAIN for lot in group.lots):
             made.warnings.append({"text": MOVED_BACK, "params": {"lot": group.name}})
     val, test = made.rule["val_share"], made.rule["test_share"]
@@ -297,6 +301,9 @@ def _judge_classes(made: Plan) -> None:
             if entry["number"] not in present[side]:
                 texts, to = (CRITICAL_MISSING, made.refusals) if entry["critical"] else (CLASS_THIN, made.warnings)
                 to.append({"text": texts[side], "params": {"name": entry["code"]}})
+        there = {picture.product for picture, at in made.sides if at == side}
+        for product in sorted({picture.product for picture, _ in made.sides} - there - {""}):
+            made.warnings.append({"text": PRODUCT_THIN[side], "params": {"name": product}})
 
 
 def _judge_pictures(line: Line, made: Plan, pictures: Iterable[Picture]) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TRAIN, VAL, TEST = "train", "val", "test"
 SPLITS = (TRAIN, VAL, TEST)
+Stratum = tuple[int, "str | None"]  # class number; product, None for all of them
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Picture:
     serial: str
     product: str
     label: int
+
+    def strata(self) -> tuple[Stratum, Stratum]:
+        """What every side should have its share of: this class, and this class of this product."""
+        return (self.label, None), (self.label, self.product)
 
     def ties(self) -> Iterable[tuple[str, str]]:
         """What keeps this picture together with others."""
@@ -51,8 +56,9 @@ class Group:
     def lots(self) -> list[str]:
         return sorted({picture.lot for picture in self.pictures if picture.lot})
 
-    def classes(self) -> Counter[int]:
-        return Counter(picture.label for picture in self.pictures)
+    def strata(self) -> Counter[Stratum]:
+        """How many pictures of each class, and of each class of each product, it brings to a side."""
+        return Counter(stratum for picture in self.pictures for stratum in picture.strata())
 
 
 def groups(pictures: Iterable[Picture]) -> list[Group]:
@@ -100,37 +106,55 @@ def fixed(
 
 
 def deal(
-    free: list[Group], taken: Mapping[str, Counter[int]], shares: Mapping[str, float], seed: int
+    free: list[Group], taken: Mapping[str, Counter[Stratum]], shares: Mapping[str, float], seed: int
 ) -> dict[str, str]:
-    """Group name -> side: class by class, rarest first, each group to the side that lacks that class most.
+    """Group name -> side: rarest class of a product first, each group to the side that lacks it most.
 
-    `taken`: pictures per side and class that are already placed. `shares`: wanted share of each side. The order depends
-    on `seed` and the groups' names only.
+    A side lacks a class as a whole and a class of a product; both count, so that thresholds chosen on validation know
+    every product, and a class that only one lot of each product holds still comes to more than one side.
+
+    `taken`: pictures per side and stratum that are already placed. `shares`: wanted share of each side. The order
+    depends on `seed` and the groups' names only.
     """
     placed = {side: Counter(taken.get(side, {})) for side in SPLITS}
-    total: Counter[int] = Counter()
-    for counted in (*placed.values(), *(group.classes() for group in free)):
+    total: Counter[Stratum] = Counter()
+    for counted in (*placed.values(), *(group.strata() for group in free)):
         total.update(counted)
-    holders = {label: sum(1 for group in free if group.classes()[label]) for label in total}
     waiting = sorted(free, key=lambda group: hashlib.sha256(f"{seed} {group.name}".encode()).digest())
     sides: dict[str, str] = {}
-    for label in sorted(total, key=lambda label: (holders[label], total[label], label)):
-        holding = [group for group in waiting if group.classes()[label]]
-        for group in sorted(
-            holding, key=lambda group: -group.classes()[label]
-        ):  # large ones first; ties keep seed order
+    for label, product in _rarest_first(total, free):
+        holding = [group for group in waiting if group.strata()[label, product]]
+        for group in sorted(holding, key=lambda group: -group.strata()[label, product]):  # ties keep the seed's order
             side = max(
-                SPLITS, key=lambda side: (_lack(label, side, placed, total, shares), shares[side], side == TRAIN)
+                SPLITS,
+                key=lambda side: (
+                    sum(_lack(stratum, side, placed, total, shares) for stratum in ((label, None), (label, product))),
+                    shares[side],
+                    side == TRAIN,
+                ),
             )
             sides[group.name + str(group.pictures[0].id)] = side
-            placed[side].update(group.classes())
+            placed[side].update(group.strata())
             waiting.remove(group)
     return sides
 
 
+def _rarest_first(total: Counter[Stratum], free: list[Group]) -> list[tuple[int, str]]:
+    """Classes of products in the order in which they are dealt: the class that the fewest groups hold first."""
+    holders: Counter[Stratum] = Counter(stratum for group in free for stratum in group.strata())
+    dealt = [(label, product) for label, product in total if product is not None]
+    return sorted(
+        dealt, key=lambda stratum: (holders[stratum[0], None], total[stratum[0], None], holders[stratum], stratum)
+    )
+
+
 def _lack(
-    label: int, side: str, placed: Mapping[str, Counter[int]], total: Counter[int], shares: Mapping[str, float]
+    stratum: Stratum,
+    side: str,
+    placed: Mapping[str, Counter[Stratum]],
+    total: Counter[Stratum],
+    shares: Mapping[str, float],
 ) -> float:
-    """How much of its share of this class a side still misses, 1 = all of it; a side without a share lacks nothing."""
-    wanted = shares[side] * total[label]
-    return (wanted - placed[side][label]) / wanted if wanted else float("-inf")
+    """How much of its share of this stratum a side still misses, 1 = all of it; one without a share lacks nothing."""
+    wanted = shares[side] * total[stratum]
+    return (wanted - placed[side][stratum]) / wanted if wanted else float("-inf")

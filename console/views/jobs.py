@@ -15,6 +15,7 @@ from console.parts import changed, show, why_not_on
 from registry import versions
 from training import jobs
 from training.models import Job
+from training.recipe.config import DEFAULTS
 
 if TYPE_CHECKING:
     from console.http import Request
@@ -40,7 +41,7 @@ def new(request: Request) -> HttpResponse:
     if chosen is None:
         return render(request, "jobs/choose.html", {"snapshots": facts.snapshots_to_train(lines)})
     champion = versions.champion(chosen.line)
-    form = JobForm(request.POST or None, modes=facts.modes(champion), defaults=jobs.DEFAULTS)
+    form = JobForm(request.POST or None, modes=facts.modes(champion), defaults=DEFAULTS)
     if request.method == "POST" and form.is_valid():
         job = jobs.submit(chosen, mode=form.cleaned_data["mode"], config_overrides=form.overrides(), by=request.user)
         return go(request, reverse("job-detail", args=[job.pk]))

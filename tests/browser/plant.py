@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Page, expect
 
@@ -85,8 +86,10 @@ def never_reloaded(page: Page) -> bool:
 
 def choose(page: Page, stop: str) -> None:
     """Click a stop of the menu, and wait until that page is live."""
-    page.locator("nav.stops a", has_text=stop).click()
-    page.wait_for_load_state()
+    link = page.locator("nav.stops a", has_text=stop)
+    target = urlsplit(str(link.get_attribute("href"))).path
+    link.click()
+    page.wait_for_url(lambda url: urlsplit(url).path == target)
     live(page)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, WebSocket, expect
 
 from console.sample.plant import LINE
 from tests.browser import pages
@@ -35,12 +35,12 @@ def idle(plant: Plant, browser: Browser) -> Iterator[dict[str, Any]]:
     """The list of devices, opened before the loop is played and touched by nobody."""
     context = browser.new_context(locale="en-GB", viewport={"width": 1440, "height": 900})
     page = context.new_page()
-    sockets: list[str] = []
+    sockets: list[WebSocket] = []  # of the pages on the way here, too
+    page.on("websocket", sockets.append)
     plant.sign_in(page, "sujin")
-    page.on("websocket", lambda socket: sockets.append(socket.url))
     choose(page, "Devices")
     mark(page)
-    yield {"page": page, "sockets": sockets, "since": time.monotonic()}
+    yield {"page": page, "sockets": sockets, "opened": len(sockets), "since": time.monotonic()}
     context.close()
 
 
@@ -63,9 +63,8 @@ def test_an_untouched_page_keeps_its_one_socket_and_shows_what_changed(plant: Pl
     page: Page = idle["page"]
     page.wait_for_timeout(max(0.0, IDLE_S - (time.monotonic() - idle["since"])) * 1000)
     live(page)
-    # The page is live and was never loaded again, so it has a socket. It may have opened before we listened; a second
-    # one would be a reconnect.
-    assert len(idle["sockets"]) <= 1, idle["sockets"]
+    assert len(idle["sockets"]) == idle["opened"] > 0, "it opened another socket"
+    assert not idle["sockets"][-1].is_closed()
     assert never_reloaded(page)
     runs = plant.rows(_running_numbers)
     for code, number in runs.items():

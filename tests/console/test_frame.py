@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core.cache import cache
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
 
 from console import throttle
 from console.http import SIGNED_IN
-from console.models import User
+from console.models import SignInTries, User
 from console.roles import ACTIONS
 from registry.models import AuditEvent
 
@@ -30,13 +30,6 @@ def patterns(resolver: Any) -> Iterator[URLPattern]:
             yield from patterns(entry)
         else:
             yield entry
-
-
-@pytest.fixture(autouse=True)
-def _no_tries_left_over() -> Iterator[None]:
-    cache.clear()
-    yield
-    cache.clear()
 
 
 @pytest.fixture
@@ -105,6 +98,17 @@ def test_after_five_wrong_passwords_even_the_right_one_waits(person: User) -> No
     assert "15 minutes" in answer.content.decode()
     other = Client(REMOTE_ADDR="10.0.0.9")
     assert sign_in(other, person.username, PASSWORD).status_code == 302
+    SignInTries.objects.update(until=timezone.now())
+    assert sign_in(Client(), person.username, PASSWORD).status_code == 302
+
+
+def test_a_further_wrong_password_counts_but_does_not_prolong_the_wait(db: None) -> None:
+    throttle.failed("haneul", "10.0.0.1")
+    first = dict(SignInTries.objects.values_list("key", "until"))
+    throttle.failed(" Haneul", "10.0.0.1")
+    throttle.failed("haneul", "10.0.0.2")
+    assert sorted(SignInTries.objects.values_list("count", flat=True)) == [1, 1, 2, 2, 3]
+    assert first.items() <= dict(SignInTries.objects.values_list("key", "until")).items()
 
 
 def test_signing_out_ends_the_session_and_clears_cached_pictures(

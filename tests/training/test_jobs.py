@@ -17,6 +17,7 @@ from registry.models import BaseModel
 from tests.training.plant import RULE, Plant, import_base
 from training import golden, jobs, leases, policies, snapshots
 from training.models import Capture, Job
+from training.recipe.config import DEFAULTS
 
 if TYPE_CHECKING:
     from training.models import Snapshot
@@ -49,7 +50,7 @@ def test_a_job_keeps_all_that_it_will_be_trained_with(plant: Plant, snapshot: Sn
     assert job.config["base"]["digest"] == base.digest
     assert job.config["preprocess"]["size"] == base.bundle["input"]["size"]
     assert job.woken_at is not None
-    assert jobs.DEFAULTS["train"]["epochs"] != 3, "the defaults were changed"
+    assert DEFAULTS["train"]["epochs"] != 3, "the defaults were changed"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connections, transaction
+from django.db.models import Count
 from django.utils import timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,6 +65,31 @@ def test_no_lot_is_on_two_sides_and_both_have_ok_and_ng(plant: Plant) -> None:
     assert all(len(found) == 1 for found in sides.values())
     for side in ("train", "val", "test"):
         assert set(snapshot.counts[side]) == {"0", "1"}
+
+
+def test_every_product_is_on_every_side_however_few_its_lots_are(plant: Plant) -> None:
+    plant.lots(40, product="mono")
+    plant.lots(5, product="poly")
+    snapshot = snapshots.freeze(plant.line, RULE | {"val_share": 0.2, "test_share": 0.2}, by=plant.haneul)
+    dealt = {
+        (side, product): lots
+        for side, product, lots in snapshot.items.values_list("split", "capture__product").annotate(
+            n=Count("capture__lot", distinct=True)
+        )
+    }
+    assert dealt == {
+        ("train", "mono"): 24, ("val", "mono"): 8, ("test", "mono"): 8,
+        ("train", "poly"): 3, ("val", "poly"): 1, ("test", "poly"): 1,
+    }  # fmt: skip
+    assert snapshot.warnings == []
+
+
+def test_a_class_of_one_lot_per_product_is_still_on_both_sides(plant: Plant) -> None:
+    plant.lots(1, product="mono")
+    plant.lots(1, product="poly")
+    snapshot = snapshots.freeze(plant.line, RULE, by=plant.haneul)
+    assert snapshot.counts["lots"] == {"train": 1, "val": 1, "test": 0}
+    assert [row["text"] for row in snapshot.warnings] == list(snapshots.PRODUCT_THIN.values())
 
 
 def test_the_same_rule_and_decisions_give_the_same_digest(plant: Plant) -> None:

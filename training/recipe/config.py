@@ -17,11 +17,13 @@ MODES = ("fresh", "continue")
 # Measured on solar cells (elpv, 450 mono cells, 224 px, one split by lot, AUROC on held-out lots): the last stage gives
 # 0.941 after 4 epochs, 0.939 after 6, 0.943 after 8, 0.944 after 12; the last two stages 0.968 after 12 at about four
 # times the time per picture. A plant that has the minutes sets "blocks.5" and 12.
-DEFAULT_LORA: dict[str, Any] = {"rank": 8, "alpha": 16.0, "cut": "blocks.6"}
-DEFAULT_TRAIN: dict[str, Any] = {
-    "epochs": 8, "batch": 32, "lr": 0.002, "views": ["identity", "hflip"], "weight_decay": 0.01,
-}  # fmt: skip
-DEFAULT_REPLAY = 0.3
+DEFAULTS: dict[str, Any] = {
+    "seed": 0,
+    "lora": {"rank": 8, "alpha": 16.0, "cut": "blocks.6"},
+    "train": {"epochs": 8, "batch": 32, "lr": 0.002, "views": ["identity", "hflip"], "weight_decay": 0.01},
+    "replay": 0.3,
+    "golden_vectors": 12,
+}
 DEFAULT_CACHE_BYTES = 4 << 30
 TOLERANCE = 0.002  # largest difference of a logit between torch and ONNX Runtime that a device accepts
 
@@ -100,12 +102,12 @@ def read_classes(rows: list[Mapping[str, Any]], critical: frozenset[int] = froze
 def read_config(job_dir: Path) -> Config:
     """Reads JOBDIR/config.json. Raises ValueError or KeyError naming the key."""
     raw = json.loads((job_dir / "config.json").read_text("utf-8"))
-    lora = {**DEFAULT_LORA, **(raw.get("lora") or {})}
-    train = {**DEFAULT_TRAIN, **(raw.get("train") or {})}
+    lora = DEFAULTS["lora"] | (raw.get("lora") or {})
+    train = DEFAULTS["train"] | (raw.get("train") or {})
     critical = frozenset(int(number) for number in raw.get("critical", ()))
     classes = read_classes(raw["classes"], critical)
     config = Config(
-        seed=int(raw.get("seed", 0)),
+        seed=int(raw.get("seed", DEFAULTS["seed"])),
         threads=int(raw.get("threads", 2)),
         line=str(raw["line"]),
         job=str(raw["job"]),
@@ -121,14 +123,14 @@ def read_config(job_dir: Path) -> Config:
         lr=float(train["lr"]),
         weight_decay=float(train["weight_decay"]),
         views=tuple(train["views"]),
-        replay=float(raw.get("replay", DEFAULT_REPLAY)),
+        replay=float(raw.get("replay", DEFAULTS["replay"])),
         preprocess=dict(raw["preprocess"]),
         classes=classes,
         escape_limit=float(raw.get("escape_limit", 0.0)),
         critical=frozenset(entry.number for entry in classes if entry.critical),
         cache_dir=job_dir / raw.get("cache_dir", "cache"),
         cache_max_bytes=int(raw.get("cache_max_bytes", DEFAULT_CACHE_BYTES)),
-        golden_vectors=min(16, int(raw.get("golden_vectors", 12))),
+        golden_vectors=min(16, int(raw.get("golden_vectors", DEFAULTS["golden_vectors"]))),
     )
     _check(config)
     return config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from .events import Events, Failed, Stopped, StopRequest
 from .judge import Judge, to_device
 from .lora import hold_frozen, trainable
 from .model import run_suffix
+
+log = logging.getLogger(__name__)
 
 WARMUP_SHARE = 0.1
 CLIP_NORM = 1.0
@@ -74,6 +77,8 @@ def fit(
     per_epoch = math.ceil(len(epoch_samples(splits.train, config, 0)) / config.batch)
     steps = per_epoch * config.epochs
     step = checkpoints.resume(model, head, optimizer)
+    if step:
+        log.info("resumed from the checkpoint at step %d of %d", step, steps)
     began, pictures = time.monotonic(), 0
     try:
         while step < steps:
@@ -156,4 +161,8 @@ def _tell_epoch(
     events.emit(
         "epoch", epoch=epoch + 1, of=config.epochs, val_loss=round(float(loss), 5),
         escapes=measured["escapes"], overkills=measured["overkills"],
+    )  # fmt: skip
+    log.info(
+        "epoch %d of %d: validation loss %.4f, escapes %d/%d, overkills %d/%d", epoch + 1, config.epochs, float(loss),
+        *measured["escapes"], *measured["overkills"],
     )  # fmt: skip

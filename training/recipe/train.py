@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import resource
 import shutil
@@ -28,6 +29,8 @@ from .lora import attach, grow_head, load_head, new_head, read_adapter, set_adap
 from .model import Base, device_of_choice, load_network, open_base
 from .prefix import Activations
 
+log = logging.getLogger(__name__)
+
 Warnings = list[dict[str, Any]]
 
 
@@ -45,6 +48,12 @@ def train(job_dir: Path, events: Events, stop: StopRequest) -> None:
     cache = PrefixCache(config.cache_dir, config.cache_max_bytes)
     activations = Activations(base, config.cut, config.preprocess, cache, config.threads)
     champion = _open_champion(config, base, cache, warnings)
+    log.info(
+        "%s on %s: adapter of rank %d from %s on, %d epochs in batches of %d, seed %d, %d threads; "
+        "%d pictures to train on, %s", config.mode, base.map["name"], config.rank, config.cut, config.epochs,
+        config.batch, config.seed, config.threads, len(splits.train),
+        ", ".join(f"{len(items)} in {name}" for name, items in splits.sets.items()),
+    )  # fmt: skip
     events.phase("load", 1, 1)
 
     mark = time.monotonic()
@@ -52,12 +61,14 @@ def train(job_dir: Path, events: Events, stop: StopRequest) -> None:
     if cache.dropped:
         warnings.append({"code": "cache_too_small", "params": {"dropped": cache.dropped}})
     seconds["load"], seconds["prefix"] = mark - began, time.monotonic() - mark
+    log.info("prefix: %d activations computed in %.1f s", activations.computed, seconds["prefix"])
 
     model, judge = _start(base, config, activations)
     checkpoints = Checkpoints(job_dir / "checkpoint", _fingerprint(config, splits, base))
     events.phase("train", 0, 1)
     fitted = fit(model, judge, splits, config, checkpoints, events, stop)
     seconds["train"] = fitted.seconds
+    log.info("trained: %d steps, %d pictures in %.1f s", fitted.steps, fitted.pictures, fitted.seconds)
     events.phase("train", 1, 1)
 
     mark = time.monotonic()
@@ -96,6 +107,13 @@ def train(job_dir: Path, events: Events, stop: StopRequest) -> None:
         "warnings": warnings,
     }
     (fresh / RESULT_FILE).write_text(json.dumps(result, indent=1, sort_keys=True, allow_nan=False), "utf-8")
+    log.info(
+        "exported: %d bytes to deliver, %d in full; torch and ONNX agree on %d of %d pictures, at most %.2g apart",
+        manifest["delivered_bytes"], manifest["full_bytes"], checked.items - checked.flips, checked.items,
+        checked.max_abs,
+    )  # fmt: skip
+    for warning in warnings:
+        log.warning("%s %s", warning["code"], warning["params"])
     stop.check()
     shutil.rmtree(out, ignore_errors=True)
     fresh.rename(out)
@@ -168,6 +186,7 @@ def evaluate_sets(
             matched = matched_cut(theirs, labels, row["candidate"]["escapes"][0])
             row["champion_matched"] = rates(theirs, labels, matched, config.classes) if matched else None
         sets[name] = row
+        log.info("%s: %s", name, ", ".join(f"{who} {_in_words(found)}" for who, found in row.items() if found))
         for index, item in enumerate(items):
             dossier.append({
                 "id": item.id, "set": name, "label": item.label,
@@ -177,6 +196,11 @@ def evaluate_sets(
     events.phase("evaluate", len(names), len(names))
     assert candidate.thresholds is not None
     return {"thresholds": candidate.thresholds.as_json(), "sets": sets, "dossier": dossier}
+
+
+def _in_words(measured: dict[str, Any]) -> str:
+    escapes, overkills = measured["escapes"], measured["overkills"]
+    return f"escapes {escapes[0]}/{escapes[1]} overkills {overkills[0]}/{overkills[1]}"
 
 
 def _lora_of_parent(config: Config, warnings: Warnings) -> Config:

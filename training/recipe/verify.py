@@ -8,6 +8,7 @@ an adapter that the device's runtime would ignore.
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from .export import GOLDEN_FILE, MANIFEST_FILE, PARTS, golden_pixels
 from .graph import open_session
 from .lora import load_head, merged_targets, read_adapter
 from .model import Base, Whole, load_network, open_base
+
+log = logging.getLogger(__name__)
 
 DISTINCT = 10.0  # times the tolerance that at least one golden vector must be away from the bare base
 
@@ -53,6 +56,10 @@ def verify(job_dir: Path, events: Events) -> None:
     if effect < DISTINCT * tolerance:
         raise Failed("adapter_does_not_fit_base", where="bare_base", max_abs=effect, tolerance=DISTINCT * tolerance)
     events.phase("verify", 3, 3)
+    log.info(
+        "verified on a clean base: %d golden vectors, torch %.2g and ONNX %.2g apart, bare base %.2g", len(expected),
+        apart["torch"], apart["onnx"], effect,
+    )  # fmt: skip
     events.emit("verified", max_abs=max(apart.values()), vectors=len(expected), effect=effect)
 
 
