@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 T ?=
+N ?= 2
 
 .PHONY: help setup demo up test chaos check fix loop lock clean
 
@@ -20,9 +21,9 @@ up: setup ## the whole product on this machine, empty
 loop: setup ## the whole loop without a browser; a table, and one JSON line at the end
 	@exec $(PY) manage.py loop
 
-test: ## all tests, Chromium included; T=tests/console picks some
+test: ## all tests, Chromium included; T=tests/console picks some, N=4 runs so many modules side by side
 	@deploy/setup.sh test
-	@$(PY) -m pytest --ignore=tests/chaos $(T)
+	@$(PY) -m pytest --ignore=tests/chaos -n $(N) --dist loadfile --no-loadscope-reorder $(T)
 
 chaos: ## tests that kill processes during real trainings; minutes
 	@deploy/setup.sh test

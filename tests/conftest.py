@@ -6,8 +6,11 @@ of real processes use `running_console`: the real `manage.py up` on a clone of i
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -43,7 +46,8 @@ TEMPLATE = "loopline"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without the folder of real pictures, deselect the tests that need it: they cannot say anything."""
+    """Long modules first. Without the folder of real pictures, deselect the tests that need it."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)  # stable: all else stays as it was collected
     if settings.SHARED_DATA.is_dir():
         return
     needing = [
@@ -63,6 +67,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def shared_data() -> Path:
     """The folder of real inspection pictures (LOOPLINE_SHARED_DATA, else beside the checkout)."""
     return Path(settings.SHARED_DATA)
+
+
+@pytest.fixture(scope="session")
+def base_bundle(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The bundle of the real base model, exported once per run, also when modules run side by side."""
+    here = tmp_path_factory.getbasetemp()
+    shared = here if worker_id == "master" else here.parent
+    folder = shared / "base"
+    with (shared / "base.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "base.json").exists():
+            command = [sys.executable, "-m", "training.recipe", "import-base", str(folder), "--no-watch"]
+            subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, timeout=240)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -110,11 +128,12 @@ def cloned_database(migrated: str, services: embedded.Services) -> Iterator[str]
     services.drop(name)
 
 
-@pytest.fixture(scope="module")
-def running_console(
-    request: pytest.FixtureRequest, migrated: str, services: embedded.Services, mlflow_url: str
-) -> Iterator[Running]:
-    """The real console (`manage.py up`) on a clone, shared by the tests of a module. It restarts what a test kills."""
+@pytest.fixture(scope="session")
+def running_console(migrated: str, services: embedded.Services, mlflow_url: str) -> Iterator[Running]:
+    """The real console (`manage.py up`) on a clone, shared by modules: each has lines of its own there.
+
+    It restarts what a test kills.
+    """
     name = f"clone_{uuid.uuid4().hex[:12]}"
     services.clone(migrated, name)
     running = Running(

@@ -29,13 +29,13 @@ STEPS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
-def test_every_step_of_the_loop_happens_and_devices_run_what_was_approved(tmp_path: Path) -> None:
+def test_every_step_of_the_loop_happens_and_devices_run_what_was_approved(tmp_path: Path, base_bundle: Path) -> None:
     report = tmp_path / "report.json"
     env = {key: value for key, value in os.environ.items() if not key.startswith(("DATABASE_", "REDIS_", "MLFLOW_"))}
     done = subprocess.run(
-        children.python("manage.py", "loop", "--small", "--report", str(report)),
+        children.python("manage.py", "loop", "--small", "--base", str(base_bundle), "--report", str(report)),
         cwd=CHECKOUT,
         env=env,
         stdin=subprocess.DEVNULL,

@@ -52,10 +52,10 @@ def first_champion(report: Report) -> Release:
     return release
 
 
-def demo(supervisor: Supervisor, report: Report, size: Size) -> None:
+def demo(supervisor: Supervisor, report: Report, size: Size, base: Path | None = None) -> None:
     """The sample plant as `demo` shows it: a champion on every device, and a new product coming down the line."""
     say = supervisor.say
-    turns.import_base(say)
+    turns.import_base(say, base)
     line = plant.make(say, size)
     devices = turns.enrol_devices(line, server=supervisor.url, by=plant.person("sujin"), say=say)
     for device in devices:
@@ -69,11 +69,11 @@ def demo(supervisor: Supervisor, report: Report, size: Size) -> None:
         supervisor.add(f"camera-{device.code}", turns.camera_command(device, feed_file(device), rate), once=True)
 
 
-def whole_loop(supervisor: Supervisor, report: Report, size: Size) -> None:
+def whole_loop(supervisor: Supervisor, report: Report, size: Size, base: Path | None = None) -> None:
     """Every step of the loop, twice where it takes two. Raises StepFailed at the first that did not happen."""
     say = supervisor.say
     with report.step("import base model"):
-        turns.import_base(say)
+        turns.import_base(say, base)
     with report.step("import earlier production"):
         line = plant.make(say, size)
     with report.step("enrol devices"):

@@ -36,12 +36,14 @@ def wait_for(done: Callable[[], bool], *, what: str, within_s: float) -> None:
         time.sleep(POLL_S)
 
 
-def import_base(say: Say) -> BaseModel:
-    """The base model, from the weights in the pip package; imported once per installation."""
+def import_base(say: Say, bundle: Path | None = None) -> BaseModel:
+    """The base model, from the weights in the pip package or from a bundle that was exported before; imported once."""
     found = BaseModel.objects.first()
     if found:
         return found
-    say("importing the base model")
+    if bundle is not None:
+        return bases.import_bundle(bundle, by="set-up")
+    say("exporting the base model")
     with tempfile.TemporaryDirectory(prefix="loopline-base-") as folder:
         command = [sys.executable, "-m", "training.recipe", "import-base", folder, "--no-watch"]
         done = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, check=False)

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -50,10 +51,11 @@ class Plant:
 
 
 @contextmanager
-def small_demo(blocker: Any) -> Iterator[Plant]:
+def small_demo(blocker: Any, base: Path) -> Iterator[Plant]:
     """`manage.py demo --small` with services of its own, from the moment when a person can take over."""
     state = ROOT / f"demo-{uuid.uuid4().hex[:8]}"
-    running = Running(checkout=CHECKOUT, state=state, env={}, command=("demo", "--small", "--port", "0"))
+    command = ("demo", "--small", "--base", str(base), "--port", "0")
+    running = Running(checkout=CHECKOUT, state=state, env={}, command=command)
     with running:
         wait_for(lambda: "What to do next" in running.log.read_text(), within_s=READY_S, every_s=0.5)
         assert "is not complete" not in running.log.read_text(), running.log.read_text()[-3000:]

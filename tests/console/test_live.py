@@ -33,7 +33,7 @@ def plant(running_console: Running, django_db_blocker: Any) -> dict[str, Any]:
     from training import captures
 
     def make() -> list[str]:
-        site = Site.objects.create(code="site", name="Site")
+        site, _ = Site.objects.get_or_create(code="site", defaults={"name": "Site"})
         mine = lines.create_line(site, code="mine", name="Mine", by="command:test")
         lines.create_line(site, code="theirs", name="Theirs", by="command:test")
         person = User.objects.create_user("engineer", password=PASSWORD)

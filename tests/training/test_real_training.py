@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,17 +23,7 @@ from training.models import Job
 if TYPE_CHECKING:
     from training.models import Snapshot
 
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
 SHORT = {"train": {"epochs": 2, "batch": 8, "views": ["identity"]}, "lora": {"rank": 2}, "golden_vectors": 4}
-
-
-@pytest.fixture(scope="session")
-def base_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle of the real base model, exported once per run."""
-    folder = tmp_path_factory.mktemp("base")
-    command = [sys.executable, "-m", "training.recipe", "import-base", str(folder), "--no-watch", "--size", "96", "96"]
-    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, timeout=240)
-    return folder
 
 
 def part(seed: int, *, crack: bool) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -41,8 +42,11 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000, help="port, or the next free one (default 8000; 0 = any)")
         parser.add_argument("--small", action="store_true", help="a slice of the pictures, arriving fast: for tests")
 
+        parser.add_argument("--base", type=Path, metavar="DIR", help="a base bundle that was exported before")
+
     def handle(self, *args: Any, **options: Any) -> None:
         supervisor = Supervisor(host=options["host"], port=options["port"], say=self.say)
+        self.base: Path | None = options["base"]
         self.size = sample_cells.SMALL if options["small"] else sample_cells.WHOLE
         try:
             supervisor.run(self._tell_the_story)
@@ -55,7 +59,7 @@ class Command(BaseCommand):
     def _tell_the_story(self, supervisor: Supervisor) -> None:
         self.say("Making the sample plant: the first time, this trains a first model and takes a few minutes.")
         try:
-            supervisor.tend_during(lambda: play.demo(supervisor, Report(say=self.say), self.size))
+            supervisor.tend_during(lambda: play.demo(supervisor, Report(say=self.say), self.size, self.base))
         except turns.StepFailed as error:
             self.say(f"The sample plant is not complete: {error}. The console runs; the next start tries again.")
         people = "".join(f"    {name:<10}{shown:<8}{', '.join(roles)}\n" for name, shown, roles in plant.PEOPLE)

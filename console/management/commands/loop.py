@@ -29,6 +29,7 @@ class Command(BaseCommand):
             "--small", action="store_true", help="a small slice: every step happens, quality is not judged"
         )
         parser.add_argument("--report", type=Path, default=Path("loop-report.json"), help="file for the JSON line")
+        parser.add_argument("--base", type=Path, metavar="DIR", help="a base bundle that was exported before")
         parser.add_argument("--here", action="store_true", help="use the state folder of the environment, and keep it")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -38,7 +39,7 @@ class Command(BaseCommand):
         size = sample_cells.SMALL if options["small"] else sample_cells.WHOLE
         supervisor = Supervisor(port=0, say=self.say)
         with MemoryWatch() as memory:
-            supervisor.run(lambda running: self._play(running, report, size))
+            supervisor.run(lambda running: self._play(running, report, size, options["base"]))
         report.figures["peak_memory_mb"] = round(memory.peak_bytes / 1e6)
         if not report.failures and "release_digest" not in report.figures:
             report.failures.append("stopped before the end of the loop")
@@ -52,9 +53,9 @@ class Command(BaseCommand):
         if report.failures:
             sys.exit(1)
 
-    def _play(self, supervisor: Supervisor, report: Report, size: sample_cells.Size) -> None:
+    def _play(self, supervisor: Supervisor, report: Report, size: sample_cells.Size, base: Path | None) -> None:
         try:
-            supervisor.tend_during(lambda: play.whole_loop(supervisor, report, size))
+            supervisor.tend_during(lambda: play.whole_loop(supervisor, report, size, base))
         except Exception as error:  # noqa: BLE001  said in the report and by the exit status, with its traceback
             traceback.print_exception(error)
             report.failures.append(f"{type(error).__name__}: {error}")
