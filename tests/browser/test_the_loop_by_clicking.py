@@ -36,7 +36,7 @@ def idle(plant: Plant, browser: Browser) -> Iterator[dict[str, Any]]:
     context = browser.new_context(locale="en-GB", viewport={"width": 1440, "height": 900})
     page = context.new_page()
     sockets: list[WebSocket] = []  # of the pages on the way here, too
-    page.on("websocket", sockets.append)
+    page.on("websocket", lambda socket: sockets.append(socket))
     plant.sign_in(page, "sujin")
     choose(page, "Devices")
     mark(page)
