@@ -1,6 +1,7 @@
-"""Annotation formats in and out: COCO, YOLO, Pascal VOC, Label Studio, CVAT. No database; callers map to the defect book.
+"""Annotation formats in and out: COCO, YOLO, Pascal VOC, Label Studio, CVAT. No database here.
 
-`read` gives back exactly what `write` was given; files of other tools are read as they are, with their own ids.
+`read` gives back exactly what `write` was given; files of other tools are read as they are, with their own ids;
+callers map their classes to the defect book.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ def read(
 ) -> Found:
     """The package in `archive`. Labels belong to pictures in it, else to `known` ones (by name or digest).
 
-    Single pictures that cannot be taken are in `Found.refused`. Raises Refused when nothing matched or when the table of
-    classes does not fit. `measure`: decodes a picture's bytes; by default in a bounded child process.
+    Single pictures that cannot be taken are in `Found.refused`. Raises Refused when nothing matched or when the
+    table of classes does not fit. `measure`: decodes a picture's bytes; by default in a bounded child process.
     """
     if code not in FORMATS:
         raise Refused(UNKNOWN_FORMAT, code=code)

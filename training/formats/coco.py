@@ -37,7 +37,8 @@ def files(package: Package, *, first_id: int = 1) -> Files:
     if first_id not in FIRST_IDS:
         raise ValueError(f"first_id is 0 or 1, not {first_id!r}")
     stored = names.stored((picture.name for picture in package.pictures), folder="images")
-    images, annotations = [], []
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     for image_id, picture in enumerate(sorted(package.pictures, key=lambda p: p.name), 1):
         images.append(_image(image_id, picture, stored[picture.name]))
         for shape in picture.shapes:

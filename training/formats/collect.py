@@ -101,16 +101,20 @@ def table(
     """Classes, and the file's id -> number, from (id, label, stated number, stated name).
 
     Without stated numbers the file's ids are the numbers; all are raised by one where the file counts from 0, because
-    0 is OK. They are never sorted anew.
+    0 is OK. They are never sorted anew. Classes that others added to a file of ours are numbered on the same way.
     """
     rows = list(found)
     ids = [row[0] for row in rows]
     for number in ids:
         if number < 0 or ids.count(number) > 1:
             raise Refused(CLASS_ID, file=file, id=number)
-    stated = [number for _, _, number, _ in rows if number is not None and number > 0]
-    shift = 1 if 0 in ids else 0
-    numbers = dict(zip(ids, stated if len(set(stated)) == len(rows) else [n + shift for n in ids], strict=True))
+    stated = {n: number for n, _, number, _ in rows if number is not None and number > 0}
+    steps = {number - n for n, number in stated.items()}
+    step = steps.pop() if len(steps) == 1 else 0
+    if 0 in ids and step < 1:
+        step = 1
+    whole = len(set(stated.values())) == len(rows)
+    numbers = stated if whole else {n: n + step for n in ids}
     return tuple(ClassEntry(numbers[n], label, label if name is None else name) for n, label, _, name in rows), numbers
 
 

@@ -45,7 +45,8 @@ def _said(picture: Labelled) -> dict[str, Any]:
 class Said:
     """What the companion says of one picture."""
 
-    path: str
+    folder: str  # of the companion, with a slash at its end, or ""
+    stored: str  # path of the picture below it
     name: str
     width: int
     height: int
@@ -53,6 +54,10 @@ class Said:
     verdict: Verdict | None
     classes: tuple[int, ...]
     kinds: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        return self.folder + self.stored
 
     def entry(self, label: str) -> Entry:
         """Without the label file's part: verdict None and no shapes."""
@@ -88,7 +93,8 @@ def load(archive: Archive) -> Companion:
     for path, said in parsing.mapping(root.get("pictures")).items():
         row = parsing.mapping(said)
         pictures[folder + path] = Said(
-            folder + path,
+            folder,
+            path,
             parsing.text(row.get("name"), file=file, field="name"),
             parsing.whole(row.get("width"), file=file, field="width"),
             parsing.whole(row.get("height"), file=file, field="height"),

@@ -26,7 +26,7 @@ BAD_NAME = gettext_noop(
 )
 NAME_TWICE = gettext_noop("“%(name)s” is in the package twice.")
 BAD_CLASS = gettext_noop(
-    "Class %(number)s “%(code)s” cannot be written: numbers are greater than 0, codes are not empty, and each is there once."
+    "Class %(number)s “%(code)s” cannot be written: numbers start at 1, codes are not empty, and each is there once."
 )
 UNKNOWN_CLASS = gettext_noop("“%(name)s” names class %(number)s, which is not in the class table.")
 BAD_SIZE = gettext_noop("“%(name)s” has no size in pixels.")

@@ -76,8 +76,8 @@ _TIERS: tuple[Callable[[str], str], ...] = (
 
 # Folders that only say what is in them; a label may name them and the archive not, or the reverse.
 _CONTAINERS = {
-    "", ".", "images", "labels", "annotations", "jpegimages", "obj_train_data", "obj_valid_data", "data", "train", "val",
-    "valid", "test", "default",
+    "", ".", "images", "labels", "annotations", "jpegimages", "obj_train_data", "obj_valid_data", "data", "train",
+    "val", "valid", "test", "default",
 }  # fmt: skip
 
 

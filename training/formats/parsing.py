@@ -62,7 +62,8 @@ def dump_json(value: Any) -> bytes:
 
 def dump_xml(root: Plain.Element) -> bytes:
     Plain.indent(root)
-    return Plain.tostring(root, encoding="utf-8", xml_declaration=True)
+    data: bytes = Plain.tostring(root, encoding="utf-8", xml_declaration=True)
+    return data
 
 
 def number(value: Any, *, file: str, field: str) -> float:

@@ -63,8 +63,8 @@ def _file(picture: Labelled, path: str, codes: dict[int, str]) -> bytes:
         for name, value in (("pose", "Unspecified"), ("truncated", "0"), ("difficult", "0")):
             _text(element, name, value)
         box = Plain.SubElement(element, "bndbox")
-        for name, value in zip(("xmin", "ymin", "xmax", "ymax"), _counted(shape.points), strict=True):
-            _text(box, name, str(value))
+        for side, pixel in zip(("xmin", "ymin", "xmax", "ymax"), _counted(shape.points), strict=True):
+            _text(box, side, str(pixel))
         if shape.kind == "polygon":
             polygon = Plain.SubElement(element, "polygon")
             for place, (x, y) in enumerate(shape.points, 1):
@@ -88,7 +88,7 @@ def _text(parent: Plain.Element, name: str, value: str) -> None:
 def entries(archive: Archive) -> Read:
     """Classes of foreign files are numbered as they come, file by file in the order of their names."""
     said = companion.load(archive)
-    stored = {names.stem(path): row for path, row in said.pictures.items()}
+    stored = {row.folder + _label_file(row.stored): row for row in said.pictures.values()}
     roots: dict[str, Plain.Element] = {}
     for file in archive.names():
         if file.lower().endswith(".xml"):
@@ -104,7 +104,7 @@ def entries(archive: Archive) -> Read:
     numbers = {entry.code: entry.number for entry in classes}
     found: list[Entry] = []
     for file, root in roots.items():
-        row = stored.pop(_picture_stem(file), None)
+        row = stored.pop(file, None)
         entry = row.entry(file) if row else _entry(file, root)
         try:
             entry.width, entry.height = _size(root, file, entry)

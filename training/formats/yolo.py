@@ -57,7 +57,11 @@ def _texts(package: Package, stored: dict[str, str]) -> Iterator[tuple[str, byte
     for picture in package.pictures:
         if picture.shapes or picture.verdict == "OK":
             lines = "".join(_line(shape, picture, corners) for shape in picture.shapes)
-            yield f"labels/{names.stem(stored[picture.name]).removeprefix('images/')}.txt", lines.encode()
+            yield _label_file(stored[picture.name]), lines.encode()
+
+
+def _label_file(path: str) -> str:
+    return f"labels/{names.stem(path).removeprefix('images/')}.txt"
 
 
 def _table(package: Package) -> bytes:
@@ -84,16 +88,15 @@ def _line(shape: Shape, picture: Labelled, corners: bool) -> str:
 
 
 def entries(archive: Archive) -> Read:
-    """Raises Refused for a class index that no class has: then the table is not the one that the labels were made with."""
+    """Raises Refused for an index that no class has: then the table is not the one the labels were made with."""
     said = companion.load(archive)
     classes, numbers = _classes(archive, said)
     labels = [name for name in archive.names() if name.endswith(".txt") and not _NO_LABELS.match(name.split("/")[-1])]
-    stored = {names.stem(path): row for path, row in said.pictures.items()}
+    stored = {row.folder + _label_file(row.stored): row for row in said.pictures.values()}
     found: list[Entry] = []
     for file in labels:
-        path = _picture_stem(file)
-        row = stored.pop(path, None)
-        entry = row.entry(file) if row else Entry(file, path, by_stem=True)
+        row = stored.pop(file, None)
+        entry = row.entry(file) if row else Entry(file, _picture_stem(file), by_stem=True)
         entry.relative = True
         try:
             entry.shapes = _shapes(archive, file, numbers, row)
