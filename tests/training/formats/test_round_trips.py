@@ -27,7 +27,9 @@ SUFFIXES = st.sampled_from([".png", ".PNG", ".jpg", ".bmp", ".png.jpg"])
 
 @st.composite
 def names(draw: st.DrawFn) -> str:
-    folders = draw(st.lists(st.sampled_from(["a", "A", "images", "labels", "b c", "b%20c", "é", "e\u0301", "불량"]), max_size=2))
+    folders = draw(
+        st.lists(st.sampled_from(["a", "A", "images", "labels", "b c", "b%20c", "é", "e\u0301", "불량"]), max_size=2)
+    )
     stem = draw(st.sampled_from(["1", "x", "X", "x y", "x%20y", "café", "cafe\u0301", "스크래치"]) | WORDS)
     return "/".join([*folders, stem + draw(SUFFIXES)])
 
@@ -40,7 +42,8 @@ def shapes(draw: st.DrawFn, number: int, width: int, height: int) -> Shape:
     points = draw(
         st.lists(st.tuples(value(width), value(height)), min_size=3, max_size=5, unique=True).filter(
             lambda p: (
-                max(x for x, _ in p) - min(x for x, _ in p) > 1e-3 and max(y for _, y in p) - min(y for _, y in p) > 1e-3
+                max(x for x, _ in p) - min(x for x, _ in p) > 1e-3
+                and max(y for _, y in p) - min(y for _, y in p) > 1e-3
             )
         )
     )
