@@ -60,7 +60,7 @@ def _config(package: Package) -> bytes:
     classes = Plain.SubElement(root, "Choices", {"name": CLASSES, **to, "choice": "multiple"})
     for entry in package.classes:
         Plain.SubElement(classes, "Choice", {"value": entry.code})
-    return parsing.dump_xml(root)
+    return parsing.dump_xml(root, declared=False)  # Label Studio's own parser refuses the declaration
 
 
 def _task(place: int, picture: Labelled, path: str, codes: dict[int, str], prefix: str) -> dict[str, Any]:

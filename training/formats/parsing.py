@@ -60,9 +60,10 @@ def dump_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False).encode()
 
 
-def dump_xml(root: Plain.Element) -> bytes:
+def dump_xml(root: Plain.Element, *, declared: bool = True) -> bytes:
+    """`declared`: with the line `<?xml ...?>`."""
     Plain.indent(root)
-    data: bytes = Plain.tostring(root, encoding="utf-8", xml_declaration=True)
+    data: bytes = Plain.tostring(root, encoding="utf-8", xml_declaration=declared)
     return data
 
 
