@@ -75,8 +75,7 @@ def detect(archive: Archive) -> str | None:
     for name in archive.names():
         last = name.split("/")[-1].lower()
         if last.endswith(".xml"):
-            with archive.open(name) as file:
-                root = _ROOT.search(file.read(8192))
+            root = _ROOT.search(archives.head(archive, name, 8192))
             found |= {{b"annotations": "cvat", b"annotation": "voc"}[root.group(1)]} if root else set()
         elif last.endswith(".json") and last != COMPANION:
             content = parsing.load_json(archive, name)

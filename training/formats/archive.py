@@ -86,6 +86,15 @@ def read(archive: Archive, name: str, limit: int | None = None) -> bytes:
     return data
 
 
+def head(archive: Archive, name: str, size: int) -> bytes:
+    """The first bytes of the file; Refused when it is damaged."""
+    try:
+        with archive.open(name) as file:
+            return file.read(size)
+    except _DAMAGE as error:
+        raise Refused(DAMAGED, name=name) from error
+
+
 class Folder:
     """A folder on disk. Links in it are refused, also those that lead to a place inside."""
 
@@ -94,7 +103,7 @@ class Folder:
         self._files: dict[str, Path] = {}
         self._sizes: dict[str, int] = {}
         total = 0
-        for folder, folders, files in os.walk(root, followlinks=False):
+        for folder, folders, files in os.walk(root, onerror=_raise, followlinks=False):
             for entry in (*folders, *files):
                 path = Path(folder, entry)
                 name = path.relative_to(root).as_posix()
@@ -168,6 +177,10 @@ class Zip:
 
     def close(self) -> None:
         self._zip.close()
+
+
+def _raise(error: OSError) -> None:
+    raise error  # a folder that cannot be listed is not an empty one
 
 
 def _within(limits: Limits, entries: int, total: int) -> None:

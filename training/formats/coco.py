@@ -167,7 +167,7 @@ def _entry(row: dict[str, Any], file: str, numbers: set[int]) -> Entry:
         height=parsing.whole(row["height"], file=file, field="images.height") if row.get("height") else None,
         digest=str(own.get("digest") or ""),
         verdict=verdict,
-        classes=tuple(n for n in own.get("classes") or () if n in numbers) if verdict == "NG" else (),
+        classes=parsing.numbers_of(own.get("classes"), numbers) if verdict == "NG" else (),
     )
 
 
@@ -177,7 +177,7 @@ def _shapes(row: dict[str, Any], number: int, file: str) -> list[Shape]:
     if isinstance(rings, dict) or row.get("iscrowd"):
         raise Refused(IS_A_MASK, file=file, id=str(row.get("id")))
     if rings:
-        return [Shape(number, "polygon", _ring(ring, file)) for ring in rings]
+        return [Shape(number, "polygon", _ring(ring, file)) for ring in parsing.items(rings)]
     left, top, width, height = _numbers(row.get("bbox"), 4, file, "bbox")
     return [Shape(number, "box", ((left, top), (left + width, top + height)))]
 

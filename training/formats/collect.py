@@ -6,6 +6,7 @@ One picture that cannot be taken does not stop the rest; labels that all miss th
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from registry.lifecycle import Refused
 from training import pictures as checks
 from training.formats import archive as archives
 from training.formats.model import (
+    BAD_NAME,
     NAME_TWICE,
     ClassEntry,
     Found,
@@ -45,7 +47,7 @@ OTHER_SIZE = gettext_noop(
     "The labels are for %(width)s × %(height)s pixels, the picture shows %(shown_width)s × %(shown_height)s."
 )
 OTHER_BYTES = gettext_noop("The file is not the one that was labelled: its bytes differ.")
-CLASS_ID = gettext_noop("%(file)s: the class id “%(id)s” is no whole number from 0 on, or is there twice.")
+CLASS_ID = gettext_noop("%(file)s: the class id “%(id)s” is not a whole number in range, or is there twice.")
 PICTURE_BYTES = 512 << 20
 SLACK_PX = 1.0  # other tools round; a shape this far outside is moved to the border
 
@@ -105,9 +107,7 @@ def table(
     """
     rows = list(found)
     ids = [row[0] for row in rows]
-    for number in ids:
-        if number < 0 or ids.count(number) > 1:
-            raise Refused(CLASS_ID, file=file, id=number)
+    distinct(ids, file=file, least=0)
     stated = {n: number for n, _, number, _ in rows if number is not None and number > 0}
     steps = {number - n for n, number in stated.items()}
     step = steps.pop() if len(steps) == 1 else 0
@@ -118,12 +118,24 @@ def table(
     return tuple(ClassEntry(numbers[n], label, label if name is None else name) for n, label, _, name in rows), numbers
 
 
-def by_label(labels: Iterable[str], stated: Mapping[str, tuple[int, str]] | None = None) -> tuple[ClassEntry, ...]:
-    """Classes of a file that knows labels only: stated numbers where there are such for all, else in their order."""
-    ordered = list(dict.fromkeys(labels))
-    if stated and all(label in stated for label in ordered):
-        return tuple(ClassEntry(stated[label][0], label, stated[label][1]) for label in ordered)
-    return tuple(ClassEntry(number, label, label) for number, label in enumerate(ordered, 1))
+def by_label(labels: Iterable[str], stated: Mapping[str, tuple[int, str]], *, file: str) -> tuple[ClassEntry, ...]:
+    """Classes of a file that knows labels only: with stated number and name, else numbered on in their order."""
+    distinct([number for number, _ in stated.values()], file=file)
+    last = max((number for number, _ in stated.values()), default=0)
+    made: list[ClassEntry] = []
+    for label in dict.fromkeys(labels):
+        last += label not in stated
+        made.append(
+            ClassEntry(*(stated[label][0], label, stated[label][1]) if label in stated else (last, label, label))
+        )
+    return tuple(made)
+
+
+def distinct(numbers: list[int], *, file: str, least: int = 1) -> None:
+    """Raises Refused for a class number, or a file's own id, that cannot be or is there twice."""
+    for number, times in Counter(numbers).items():
+        if number < least or times > 1:
+            raise Refused(CLASS_ID, file=file, id=number)
 
 
 def collect(archive: Archive, read: Read, *, known: Mapping[str, Known], measure: Measure | None) -> Found:
@@ -192,7 +204,7 @@ class _Collector:
         try:
             step()
         except Several as several:
-            self._taken |= set(several.pictures) & set(self._here)
+            self._taken |= set(several.pictures)
             self._refused.append({"name": name, **several.as_json()})
         except PictureRefused as refused:
             self._refused.append({"name": name, **checks.stored_sentence(refused)})
@@ -245,8 +257,8 @@ class _Collector:
         return _labelled(entry.name or picture, shown, entry)
 
     def _add(self, picture: Labelled, name: str) -> None:
-        if name in self._names or not is_name(name):
-            raise Refused(NAME_TWICE if name in self._names else NO_PICTURE, name=name)
+        if name in self._names or not is_name(name) or not is_picture(name):
+            raise Refused(NAME_TWICE if name in self._names else BAD_NAME, name=name)
         self._names.add(name)
         self._pictures.append(picture)
 

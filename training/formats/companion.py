@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from training.formats import parsing
-from training.formats.collect import Entry, stated_verdict
+from training.formats.collect import Entry, distinct, stated_verdict
 from training.formats.model import ClassEntry, Verdict
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def load(archive: Archive) -> Companion:
         )
         for row in parsing.dicts(root.get("classes"), file=file, field="classes")
     )
+    distinct([entry.number for entry in classes], file=file)
     numbers = {entry.number for entry in classes}
     pictures: dict[str, Said] = {}
     for path, said in parsing.mapping(root.get("pictures")).items():
@@ -100,8 +101,8 @@ def load(archive: Archive) -> Companion:
             parsing.whole(row.get("height"), file=file, field="height"),
             parsing.text(row.get("digest", ""), file=file, field="digest"),
             stated_verdict(row.get("verdict")),
-            tuple(n for n in row.get("classes") or () if n in numbers),
-            tuple(str(kind) for kind in row.get("kinds") or ()),
+            parsing.numbers_of(row.get("classes"), numbers),
+            tuple(str(kind) for kind in parsing.items(row.get("kinds"))),
         )
     return Companion(classes, pictures)
 

@@ -109,7 +109,7 @@ def entries(archive: Archive) -> Read:
     if not found:
         raise Refused(NO_CVAT)
     labels, stated, verdicts = _labels(found)
-    classes = by_label(labels, stated)
+    classes = by_label(labels, stated, file=found[0][0])
     numbers = {entry.code: entry.number for entry in classes}
     read = [_entry(file, image, numbers, verdicts) for file, root in found for image in root.iter("image")]
     return Read(classes, read)

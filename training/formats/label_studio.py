@@ -124,7 +124,7 @@ def entries(archive: Archive) -> Read:
         raise Refused(NO_TASKS)
     listed, stated = _listed(archive)
     used = [label for _, task in tasks for result in _results(_annotation(task)) for label in _classes(result)]
-    classes = by_label((*listed, *used), stated)
+    classes = by_label((*listed, *used), stated, file=CONFIG)
     numbers = {entry.code: entry.number for entry in classes}
     return Read(classes, [_entry(file, task, numbers) for file, task in tasks])
 
@@ -150,7 +150,7 @@ def _listed(archive: Archive) -> tuple[list[str], dict[str, tuple[int, str]]]:
 
 def _annotation(task: dict[str, Any]) -> dict[str, Any] | None:
     """The one that counts: of those not skipped, the ground truth, else the one changed last."""
-    found = task.get("annotations") or task.get("completions") or []
+    found = parsing.items(task.get("annotations") or task.get("completions"))
     made = [item for item in found if isinstance(item, dict) and not item.get("was_cancelled")]
     return max(made, key=_weight, default=None)
 
@@ -160,7 +160,7 @@ def _weight(annotation: dict[str, Any]) -> tuple[bool, str]:
 
 
 def _results(annotation: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    for result in (annotation or {}).get("result") or ():
+    for result in parsing.items((annotation or {}).get("result")):
         if isinstance(result, dict) and isinstance(result.get("value"), dict):
             yield result
 

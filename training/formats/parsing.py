@@ -101,6 +101,16 @@ def dicts(value: Any, *, file: str, field: str) -> list[dict[str, Any]]:
     return value
 
 
+def items(value: Any) -> list[Any]:
+    """The list; anything else holds nothing."""
+    return value if isinstance(value, list) else []
+
+
+def numbers_of(value: Any, allowed: set[int]) -> tuple[int, ...]:
+    """Those of a list of ours that are class numbers, each once."""
+    return tuple(dict.fromkeys(n for n in items(value) if isinstance(n, int) and n in allowed))
+
+
 def mapping(value: Any) -> dict[str, Any]:
     """What Loopline wrote for itself; whatever else stands there says nothing."""
     return value if isinstance(value, dict) else {}

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from training.formats.archive import Archive
-    from training.formats.companion import Said
     from training.formats.model import Labelled, Package, Point
 
 PICTURES, LABELS = "JPEGImages", "Annotations"
@@ -54,8 +53,8 @@ def _file(picture: Labelled, path: str, codes: dict[int, str]) -> bytes:
     _text(root, "filename", path.removeprefix(PICTURES + "/"))
     _text(Plain.SubElement(root, "source"), "database", "Loopline")
     size = Plain.SubElement(root, "size")
-    for name, value in (("width", picture.width), ("height", picture.height), ("depth", 3)):
-        _text(size, name, str(value))
+    for side, pixels in (("width", picture.width), ("height", picture.height), ("depth", 3)):
+        _text(size, side, str(pixels))
     _text(root, "segmented", "0")
     for shape in picture.shapes:
         element = Plain.SubElement(root, "object")
@@ -99,8 +98,7 @@ def entries(archive: Archive) -> Read:
         raise Refused(NO_VOC)
     labels = [name for root in roots.values() for element in root.iter("object") if (name := _found(element, "name"))]
     own = {entry.code: (entry.number, entry.name) for entry in said.classes}
-    known = all(label in own for label in labels)
-    classes = said.classes if own and known else by_label(labels)
+    classes = by_label((*own, *labels), own, file=companion.FILE)
     numbers = {entry.code: entry.number for entry in classes}
     found: list[Entry] = []
     for file, root in roots.items():
@@ -111,14 +109,9 @@ def entries(archive: Archive) -> Read:
             entry.shapes = [_shape(element, file, n, numbers) for n, element in enumerate(root.findall("object"), 1)]
         except Refused as refused:
             entry.refused = refused
-        found.append(companion.settle(entry, _agreeing(row, known=known), has_file=True))
+        found.append(companion.settle(entry, row, has_file=True))
     found += [companion.settle(row.entry(companion.FILE), row, has_file=False) for row in stored.values()]
     return Read(classes, found)
-
-
-def _agreeing(row: Said | None, *, known: bool) -> Said | None:
-    """Numbers of whole-picture classes mean nothing in a table that was numbered anew."""
-    return row if known else None
 
 
 def _picture_stem(file: str) -> str:

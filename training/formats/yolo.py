@@ -29,6 +29,7 @@ LAST_NUMBER = 10_000
 _TABLES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _LISTS = ("classes.txt", "obj.names", "_darknet.labels", "classes.names")
 _NO_LABELS = re.compile(r"^(train|val|valid|validation|test|classes|readme.*|notes|license)\.txt$", re.IGNORECASE)
+_SCALARS = (str, int, float)
 _INDEX = re.compile(r"^[0-9]{1,9}$")
 
 NO_TABLE = gettext_noop("There is no data.yaml, classes.txt or obj.names, so nobody can tell what the classes are.")
@@ -69,9 +70,13 @@ def _table(package: Package) -> bytes:
     if last > LAST_NUMBER:
         raise Refused(TOO_HIGH, number=last, limit=LAST_NUMBER)
     codes = {entry.number - 1: entry.code for entry in package.classes}
-    listed = {index: codes.get(index, f"unused_{index + 1}") for index in range(last)}
+    listed = {index: codes.get(index, _unused(index)) for index in range(last)}
     content = {"path": ".", "train": "images", "val": "images", "nc": last, "names": listed}
     return str(yaml.safe_dump(content, allow_unicode=True, sort_keys=False)).encode()
+
+
+def _unused(index: int) -> str:
+    return f"unused_{index + 1}"
 
 
 def _line(shape: Shape, picture: Labelled, corners: bool) -> str:
@@ -124,12 +129,11 @@ def _picture_stem(file: str) -> str:
 def _classes(archive: Archive, said: Companion) -> tuple[tuple[ClassEntry, ...], dict[int, int]]:
     """Classes, and index -> number: the companion's, as long as it agrees with the table that other tools see."""
     file, listed = _listed(archive)
-    own = {entry.number - 1: entry for entry in said.classes}
+    own = {entry.number - 1: entry for entry in said.classes if listed.get(entry.number - 1) == entry.code}
     if own or said.pictures:
-        agreed = all(listed.get(index) == entry.code for index, entry in own.items())
-        added = {index: name for index, name in listed.items() if index not in own and name != f"unused_{index + 1}"}
-        if agreed and not added:
-            return said.classes, {index: entry.number for index, entry in own.items()}
+        listed = {index: name for index, name in listed.items() if index in own or name != _unused(index)}
+        rows = [(index, name, index + 1, own[index].name if index in own else name) for index, name in listed.items()]
+        return table(rows, file=file)
     return table(((index, name, None, None) for index, name in listed.items()), file=file)
 
 
@@ -151,10 +155,13 @@ def _listed(archive: Archive) -> tuple[str, dict[int, str]]:
 def _names(content: Any, file: str) -> dict[int, str]:
     listed = parsing.mapping(content).get("names")
     if isinstance(listed, list):
-        return {index: str(name) for index, name in enumerate(listed)}
-    if isinstance(listed, dict) and all(_INDEX.match(str(index)) for index in listed):
-        return {int(index): str(name) for index, name in listed.items()}
-    raise Refused(BAD_TABLE, file=file)
+        listed = dict(enumerate(listed))
+    if not isinstance(listed, dict):
+        raise Refused(BAD_TABLE, file=file)
+    for index, name in listed.items():  # in YAML, names within names can unfold to gigabytes
+        if not isinstance(index, int | str) or not _INDEX.match(str(index)) or not isinstance(name, _SCALARS):
+            raise Refused(BAD_TABLE, file=file)
+    return {int(index): str(name) for index, name in listed.items()}
 
 
 def _shapes(archive: Archive, file: str, numbers: dict[int, int], row: Said | None) -> list[Shape]:
