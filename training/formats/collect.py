@@ -124,10 +124,10 @@ def by_label(labels: Iterable[str], stated: Mapping[str, tuple[int, str]], *, fi
     last = max((number for number, _ in stated.values()), default=0)
     made: list[ClassEntry] = []
     for label in dict.fromkeys(labels):
-        last += label not in stated
-        made.append(
-            ClassEntry(*(stated[label][0], label, stated[label][1]) if label in stated else (last, label, label))
-        )
+        if label not in stated:
+            last += 1
+        number, name = stated.get(label, (last, label))
+        made.append(ClassEntry(number, label, name))
     return tuple(made)
 
 
@@ -190,7 +190,7 @@ class _Collector:
         if not entries and not self._here:
             raise Refused(NO_LABELS)
         for entry in sorted(entries, key=self._find_here.looseness):
-            self._guarded(entry.path, lambda entry=entry: self._entry(entry))  # type: ignore[misc]
+            self._guarded(entry.path or entry.label, lambda entry=entry: self._entry(entry))  # type: ignore[misc]
         if entries and not self._matched:
             examples = ", ".join(sorted(entry.path for entry in entries)[:5])
             raise Refused(NOTHING_MATCHED, count=len(entries), examples=examples)
@@ -212,6 +212,8 @@ class _Collector:
             self._refused.append({"name": name, **refused.as_json()})
 
     def _entry(self, entry: Entry) -> None:
+        if not entry.path:
+            raise entry.refused or Refused(NO_PICTURE)
         try:
             picture = self._find_here.find(entry, self._taken)
         except Several:
