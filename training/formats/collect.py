@@ -115,6 +115,7 @@ def table(
         step = 1
     whole = len(set(stated.values())) == len(rows)
     numbers = stated if whole else {n: n + step for n in ids}
+    distinct(list(numbers.values()), file=file)
     return tuple(ClassEntry(numbers[n], label, label if name is None else name) for n, label, _, name in rows), numbers
 
 

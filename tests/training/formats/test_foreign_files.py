@@ -17,6 +17,9 @@ from training.formats import Known, Package
 
 Foreign = Callable[[dict[str, bytes | str]], Path]
 PICTURE = png(40, 20)
+OBJECT = """</object><object><name>added</name>
+  <bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox></object>"""
+ADDED = '<Labels name="x" toName="image"><Label value="added"/></Labels>'
 NAMES = "names: [crack, burr, scratch]\n"
 BOX = "0 0.5 0.5 0.5 0.5\n"
 
@@ -309,6 +312,29 @@ def test_what_people_changed_in_our_yolo_package_counts(tmp_path: Path) -> None:
     (folder / "labels/3.txt").unlink()
     told = {picture.name: picture.verdict for picture in read(folder, "yolo").package.pictures}
     assert told == {"1.png": "NG", "2.png": "OK", "3.png": None}
+
+
+@pytest.mark.parametrize("code", ["coco", "yolo", "voc", "label_studio", "cvat"])
+def test_a_class_that_others_added_to_our_package_moves_no_old_number(code: str, tmp_path: Path) -> None:
+    how = {"first_id": 0} if code == "coco" else {}
+    written(tmp_path / "out.zip", code, [labelled("1.png", verdict="NG", shapes=(box(4, 0, 0, 9, 9),))], **how)
+    folder = unpacked(tmp_path / "out.zip", tmp_path / "unpacked")
+    file, old, new = {
+        "coco": ("annotations/instances.json", '"categories": [', '"categories": [{"id": 4, "name": "added"},'),
+        "yolo": ("data.yaml", "3: '0'", "3: '0'\n  4: added"),
+        "voc": ("Annotations/1.xml", "</object>", OBJECT),
+        "label_studio": ("config.xml", "<RectangleLabels ", ADDED + "<RectangleLabels "),
+        "cvat": ("annotations.xml", "<labels>", "<labels><label><name>added</name></label>"),
+    }[code]  # fmt: skip
+    text = (folder / file).read_text()
+    assert text.count(old) == 1
+    (folder / file).write_text(text.replace(old, new))
+    found = read(folder, code)
+    assert found.refused == []
+    numbers = {entry.code: entry.number for entry in found.package.classes}
+    assert numbers == {"crack": 1, "burr": 2, "0": 4, "added": 5}
+    assert found.package.pictures[0].shapes[0].number == 4
+    assert {entry.name for entry in found.package.classes} == {"균열", "버", "zero", "added"}
 
 
 def test_several_formats_in_one_archive_are_not_guessed_between(foreign: Foreign) -> None:
