@@ -18,6 +18,7 @@ from registry.clock import DatabaseNow, seconds_from_now
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
 from training import arrivals, counts, pictures, policies
+from training import regions as drawings
 from training.models import Capture, Decision, Verdict
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ def receive(
     Raises Refused when the device used the same name for other bytes.
     """
     line = device.line
-    fields = arrivals.columns(line, meta, station=device.station, arrived_at=now) | arrivals.prediction_columns(meta)
+    fields = arrivals.columns(line, meta, station=device.station, arrived_at=now) | arrivals.prediction_columns(
+        line, meta
+    )
     identity = {"device": device, "device_capture_id": device_capture_id}
     capture, created = _create(line, identity, digest, size_bytes, info, fields)
     if not created and capture.digest != digest:
@@ -206,17 +209,34 @@ def _lease(row: Capture, by: Person) -> None:
 # ------------------------------------------------------------------------------------------------ deciding
 
 
-def decide(capture: Capture, *, verdict: str, classes: Iterable[int] = (), comment: str = "", by: Person) -> Decision:
-    """Record what a person says of the part. `classes` are numbers of the defect book, main one first; none for OK."""
+def decide(
+    capture: Capture,
+    *,
+    verdict: str,
+    classes: Iterable[int] = (),
+    regions: Iterable[Mapping[str, Any]] = (),
+    comment: str = "",
+    batch: UUID | None = None,
+    by: Person,
+) -> Decision:
+    """Record what a person says of the part. `classes` are numbers of the defect book, main one first; none for OK.
+
+    `regions` as training.regions describes; a class that is drawn counts as said. `batch` marks what was decided
+    together.
+    """
     policies.check_can_review(capture.line, by=by)
-    chosen = _checked_classes(capture.line, verdict, classes)
+    drawn = drawings.checked(regions, width=capture.width, height=capture.height)
+    chosen = _checked_classes(capture.line, verdict, [*classes, *drawings.numbers(drawn)])
     with transaction.atomic():
         row = _locked(capture)
         policies.check_can_decide(row, by=by)
-        decision = _record(row, Decision.Kind.DECIDED, by, verdict=verdict, classes=chosen, comment=comment.strip())
+        decision = _record(
+            row, Decision.Kind.DECIDED, by,
+            verdict=verdict, classes=chosen, regions=drawn, comment=comment.strip(), batch=batch,
+        )  # fmt: skip
         lifecycle.move(
-            row, Capture.State.DECIDED, by=by, audited=False,
-            decision=decision, claimed_by=None, claimed_until=None, second_look=False,
+            row, Capture.State.DECIDED, by=by, audited=False, decision=decision, claimed_by=None, claimed_until=None,
+            second_look=False, decided_class=chosen[0] if chosen else 0,
         )  # fmt: skip
         counters.add(row.line, counts.NEW, -1)
         counters.add(row.line, counts.DECIDED)
@@ -290,7 +310,7 @@ def retract(capture: Capture, *, reason: str, by: Person) -> Decision:
 def _take_back(row: Capture, by: Person, *, comment: str = "", **claim: Any) -> Decision:
     frozen_before = not counts.decided_since_snapshot(row.line).filter(pk=row.pk).exists()
     decision = _record(row, Decision.Kind.RETRACTED, by, comment=comment)
-    lifecycle.move(row, Capture.State.RETRACTED, by=by, audited=False, decision=None, **claim)
+    lifecycle.move(row, Capture.State.RETRACTED, by=by, audited=False, decision=None, decided_class=None, **claim)
     counters.add(row.line, counts.NEW)
     counters.add(row.line, counts.DECIDED, 0 if frozen_before else -1)
     return decision

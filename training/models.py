@@ -76,12 +76,16 @@ class Capture(Aggregate):
     verdict = models.CharField(max_length=8, choices=Verdict, blank=True)
     score = models.FloatField(null=True, help_text="1 - p(OK), as the device said")
     prediction = models.JSONField(default=dict, help_text="probabilities, thresholds, coarse activation map")
+    predicted_class = models.PositiveIntegerField(null=True, help_text="number of the most probable class; 0 = OK")
+    doubt = models.FloatField(default=1.0, help_text="1 in the middle of the review band or unjudged, 0 at its far end")
+    urgent = models.BooleanField(default=False, help_text="the device saw a class that was critical when it arrived")
 
     claimed_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     claimed_until = models.DateTimeField(null=True)
     second_look = models.BooleanField(default=False)
     reserved = models.BooleanField(default=False, help_text="in a golden set: never trained on")
     decision = models.ForeignKey("Decision", on_delete=models.PROTECT, null=True, related_name="+")
+    decided_class = models.PositiveIntegerField(null=True, help_text="main class of the standing decision; 0 = OK")
 
     class Meta:
         constraints: ClassVar = [
@@ -96,6 +100,8 @@ class Capture(Aggregate):
         ]
         indexes: ClassVar = [
             models.Index(fields=("line", "state", "id"), name="capture_queue"),
+            models.Index(fields=("line", "state", "-doubt", "id"), name="capture_by_doubt"),
+            models.Index(fields=("line", "state", "-urgent", "id"), name="capture_by_urgency"),
             models.Index(fields=("line", "lot"), name="capture_lot"),
             models.Index(fields=("line", "serial"), name="capture_serial"),
         ]
@@ -122,7 +128,9 @@ class Decision(Row):
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     verdict = models.CharField(max_length=8, choices=Verdict, blank=True)
     classes = ArrayField(models.PositiveIntegerField(), default=list, help_text="defect class numbers; empty for OK")
+    regions = models.JSONField(default=list, help_text='[{"number", "kind", "points"}], pixels of the upright picture')
     comment = models.TextField(blank=True)
+    batch = models.UUIDField(null=True, help_text="decided together: undone together")
     predicted = models.JSONField(default=dict, help_text="what the reviewer was shown of the prediction")
 
     class Meta:
