@@ -25,6 +25,7 @@ ROLES: dict[str, Role] = {
             _("quality engineer"),
             VIEW | {"capture.review", "snapshot.freeze", "job.submit", "job.cancel", "promotion.request"},
         ),
+        Role("supervisor", _("review supervisor"), VIEW | {"capture.review", "capture.supervise"}),
         Role("approver", _("approver"), VIEW | {"promotion.approve", "audit.view"}),
         Role("operator", _("operator"), VIEW | {"rollout.operate", "capture.flag"}),
         Role(

@@ -73,6 +73,15 @@ def can_decide(capture: Capture, *, by: Actor) -> bool:
     return allowed(check_can_decide, capture, by=by)
 
 
+def check_can_free(capture: Capture, *, by: Actor) -> None:
+    """May this person take a picture from whoever holds it?"""
+    check_role(capture.line, "capture.supervise", by)
+
+
+def can_free(capture: Capture, *, by: Actor) -> bool:
+    return allowed(check_can_free, capture, by=by)
+
+
 def check_can_retract(capture: Capture, *, by: Actor) -> None:
     """May this person take the picture's decision back?"""
     check_can_review(capture.line, by=by)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from registry import counters
 from tests.console.world import cell
-from training import captures, counts
+from training import captures, counts, queue
 from training.models import Capture, Decision
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def test_a_picture_that_somebody_else_holds_is_shown_with_who_and_until_when(
     world: World, signed_in: Callable[..., Client]
 ) -> None:
     capture = waiting(world, 1)[0]
-    captures.claim(capture, by=world.plant.engineer)
+    queue.claim_one(capture, by=world.plant.engineer)
     other = world.plant.engineer.__class__.objects.create_user("other", password=None)
     world.viewer.memberships.model.objects.create(user=other, line=world.line, role="engineer")
     page = signed_in(other).get(url("work", capture)).content.decode()
