@@ -45,6 +45,12 @@ django.setup()  # here, because test modules import models while they are collec
 TEMPLATE = "loopline"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers that run modules side by side choose a state folder of their own, before they read the settings."""
+    if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
+        del os.environ["DJANGO_SETTINGS_MODULE"]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long modules first. Without the folder of real pictures, deselect the tests that need it."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)  # stable: all else stays as it was collected

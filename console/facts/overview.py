@@ -87,6 +87,10 @@ class LineCard:
             return _("rolling out"), "act", "run"
         if self.escape_of and (self.escape_n or 0) / self.escape_of > self.line.escape_limit:
             return _("over the escape limit"), "ng", "ng"
+        if self.release is None:
+            return _("no champion yet"), "un", "un"
+        if self.devices["current"] < self.devices["active"]:
+            return _("not on every device"), "rv", "rv"
         return _("in order"), "ok", "done"
 
     @property

@@ -14,8 +14,8 @@ from importlib import resources
 from pathlib import Path
 
 CREDIT = (
-    "Sample pictures: elpv-dataset (Buerhop-Lutz et al. 2018, Deitsch et al. 2019 and 2021), CC BY-NC-SA 4.0, "
-    "unchanged. Not for commercial use."
+    "Sample pictures: elpv-dataset, CC BY-NC-SA 4.0, not for commercial use, unchanged "
+    "(Buerhop-Lutz et al. 2018, Deitsch et al. 2019 and 2021)"
 )
 CELLS_PER_LOT = 12
 STATIONS = ("S1", "S2", "S3")

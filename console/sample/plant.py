@@ -58,10 +58,16 @@ def exists() -> bool:
     return GoldenSet.objects.filter(line__code=LINE).count() == len(GOLDEN_SETS)
 
 
-def make(say: Say, size: Size = WHOLE) -> Line:
-    """Make what is missing of the sample plant; a second run after a kill goes on where the first one ended."""
+def begin() -> Line:
+    """The line and its people, so that somebody can sign in while the rest is still being made."""
     plant_line = _line()
     _people(plant_line)
+    return plant_line
+
+
+def make(say: Say, size: Size = WHOLE) -> Line:
+    """Make what is missing of the sample plant; a second run after a kill goes on where the first one ended."""
+    plant_line = begin()
     if not exists():
         cells = sample_cells.load(day_zero=day_zero(), size=size)
         kept = [cell for cell in cells if cell.role != "arrival" and cell.label is not None]

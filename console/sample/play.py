@@ -41,7 +41,7 @@ def first_champion(report: Report) -> Release:
                 line, products=["mono"], by=engineer
             )
         with report.step("train champion"):
-            version = turns.train(snapshot, mode="fresh", by=trainer)
+            version = turns.train(snapshot, mode="fresh", by=trainer, say=report.say)
     if release is None:
         with report.step("promote champion"):
             reason = "First model of the line, trained on mono cells"
@@ -55,6 +55,7 @@ def first_champion(report: Report) -> Release:
 def demo(supervisor: Supervisor, report: Report, size: Size, base: Path | None = None) -> None:
     """The sample plant as `demo` shows it: a champion on every device, and a new product coming down the line."""
     say = supervisor.say
+    plant.begin()
     turns.import_base(say, base)
     line = plant.make(say, size)
     devices = turns.enrol_devices(line, server=supervisor.url, by=plant.person("sujin"), say=say)
@@ -66,7 +67,7 @@ def demo(supervisor: Supervisor, report: Report, size: Size, base: Path | None =
     rate = DEMO_RATE if size is sample_cells.WHOLE else FAST_RATE
     for device in devices:
         sample_cells.write_feed(feeds[device.station.code], feed_file(device))
-        supervisor.add(f"camera-{device.code}", turns.camera_command(device, feed_file(device), rate), once=True)
+        supervisor.add(f"camera-{device.code}", turns.camera_command(device, feed_file(device), rate, loop=True))
 
 
 def whole_loop(supervisor: Supervisor, report: Report, size: Size, base: Path | None = None) -> None:
@@ -91,7 +92,7 @@ def whole_loop(supervisor: Supervisor, report: Report, size: Size, base: Path | 
     with report.step("freeze mono and poly"):
         snapshot = turns.freeze(line, products=["mono", "poly"], by=reviewers[0])
     with report.step("train candidate"):
-        candidate = turns.train(snapshot, mode="continue", by=reviewers[0])
+        candidate = turns.train(snapshot, mode="continue", by=reviewers[0], say=say)
     with report.step("promote candidate"):
         reason = "Poly cells arrived: the champion doubts them and overkills"
         release = turns.promote(candidate, reason=reason, requested_by=reviewers[1], approved_by=plant.person("jihun"))

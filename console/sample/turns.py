@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -21,6 +22,7 @@ from training.models import Capture, Job, Snapshot
 
 Say = Callable[[str], None]
 POLL_S = 0.25
+TELL_EVERY_S = 15.0
 
 
 class StepFailed(RuntimeError):
@@ -56,22 +58,33 @@ def freeze(line: Line, *, products: Sequence[str], by: User) -> Snapshot:
     return snapshots.freeze(line, {"products": list(products), "val_share": 0.25, "test_share": 0.0, "seed": 0}, by=by)
 
 
-def train(snapshot: Snapshot, *, mode: str, by: User, within_s: float = 900) -> Version:
-    """Ask for a training (or take the one that was asked for and stopped) and wait for the worker.
+def train(snapshot: Snapshot, *, mode: str, by: User, say: Say, within_s: float = 900) -> Version:
+    """Ask for a training, or take the one that was stopped, and wait for the worker, saying how far it is.
 
     Raises StepFailed with the job's own sentence.
     """
     asked = Job.objects.filter(snapshot=snapshot).exclude(state__in=Job.ENDED).first()
     job = asked or jobs.submit(snapshot, mode=mode, config_overrides={}, by=by)
 
+    said = time.monotonic()
+
     def ended() -> bool:
+        nonlocal said
         job.refresh_from_db()
+        if time.monotonic() - said > TELL_EVERY_S:
+            said = time.monotonic()
+            say(f"    {job}: {how_far(job.progress)}")
         return job.state in Job.ENDED
 
     wait_for(ended, what=f"job {job}", within_s=within_s)
     if job.state != Job.State.SUCCEEDED or job.version is None:
         raise StepFailed(f"job {job} is {job.state}: {job.failure}")
     return job.version
+
+
+def how_far(progress: dict[str, Any]) -> str:
+    """One line of a job's progress: its phase and how much of it is done."""
+    return f"{progress.get('phase') or 'waits for a worker'} {progress.get('done', 0)} of {progress.get('of', 0)}"
 
 
 def promote(version: Version, *, reason: str, requested_by: User, approved_by: User) -> Release:
@@ -130,10 +143,13 @@ def agent_command(device: Device, server: str) -> list[str]:
     return [sys.executable, "-m", "edge", "run", "--home", plant.state_folder(device.code), "--server", server]
 
 
-def camera_command(device: Device, manifest: Path, rate: float) -> list[str]:
-    """The simulated camera: puts the pictures of a manifest into the device's inbox at `rate` a second."""
-    home = plant.state_folder(device.code)
-    return [sys.executable, "-m", "edge", "simulate", "--home", home, "--manifest", str(manifest), "--rate", str(rate)]
+def camera_command(device: Device, manifest: Path, rate: float, *, loop: bool = False) -> list[str]:
+    """The simulated camera: puts the pictures of a manifest into the device's inbox at `rate` a second.
+
+    `loop`: starts again at the end, as a line does not stop either.
+    """
+    where = ["--home", plant.state_folder(device.code), "--manifest", str(manifest), "--rate", str(rate)]
+    return [sys.executable, "-m", "edge", "simulate", *where, *(["--loop"] if loop else [])]
 
 
 def loaded(release: Release) -> dict[str, Deployment]:

@@ -28,7 +28,10 @@ from .events import (
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit status."""
     arguments = _parser().parse_args(argv)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, datefmt="%Y-%m-%dT%H:%M:%S%z",
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )  # fmt: skip
     # Libraries here can fetch weights by name; this product never asks the outside for anything.
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1")
     # Threads that spin while waiting for each other are several times slower on a machine that serves other processes

@@ -21,8 +21,10 @@ BANNER = """
 
 {people}
   What to do next
-    1  sign in as haneul, open Review: poly cells arrive, and the devices doubt them. Decide some dozens by keyboard
-       (O = OK, 1 = cell defect, Enter = what the model says, Space = skip, Ctrl+Z = undo)
+    1  sign in as haneul, open Review. Poly cells arrive: the champion, which knows mono cells only, calls nearly all of
+       them NG, so the operator asked each device for its first pictures. Decide some dozens by keyboard (O = OK,
+       1 = cell defect, Enter = what the model says, Space = skip, Ctrl+Z = undo). Defects are dark areas and dark lines
+       across the fine grid; grain as such is none of them. The more you decide, the better the next model
     2  Snapshots: freeze a new one. Jobs: train on it, continuing the champion, and watch
     3  Versions: compare it with the champion on the golden set, and request its promotion
     4  sign in as jihun (another person): approve it
@@ -57,7 +59,10 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
 
     def _tell_the_story(self, supervisor: Supervisor) -> None:
-        self.say("Making the sample plant: the first time, this trains a first model and takes a few minutes.")
+        if not plant.exists():
+            self.say(
+                "Making the sample plant, training its first model: five to ten minutes, once. You may sign in already."
+            )
         try:
             supervisor.tend_during(lambda: play.demo(supervisor, Report(say=self.say), self.size, self.base))
         except turns.StepFailed as error:
