@@ -22,7 +22,7 @@ from console.forms import CommentForm, DecisionForm, ReasonForm
 from console.http import acting_lines, go, page, render, wants_json
 from edge.pictures import PictureRefused
 from registry import blobs, counters
-from registry.lifecycle import Refused
+from registry.lifecycle import Refused, why_not
 from training import captures, counts, pictures, policies, queue
 from training.models import Capture
 
@@ -94,7 +94,13 @@ def detail(request: Request, capture: Capture) -> HttpResponse:
     return render(
         request,
         "captures/detail.html",
-        {"capture": capture, "line": capture.line, "reading": _reading(request, capture)},
+        {
+            "capture": capture,
+            "line": capture.line,
+            "reading": _reading(request, capture),
+            "held": facts.held_by_other(capture, request.user),
+            "why_not_free": why_not(policies.check_can_free, capture, by=request.user),
+        },
     )
 
 
