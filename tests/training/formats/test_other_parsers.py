@@ -1,9 +1,8 @@
-"""What we write, read by the parsers that others read with: pycocotools, supervision, Label Studio's converter."""
+"""What we write, read by the parsers that others read with: pycocotools and supervision."""
 
 from __future__ import annotations
 
 import io
-import json
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -155,25 +154,6 @@ def test_we_read_what_supervision_writes(code: str, supervision: ModuleType, box
         Path(p.name).name: [(codes[shape.number], sides(shape)) for shape in p.shapes] for p in found.package.pictures
     }
     close(told, wanted(boxed))
-
-
-def test_label_studios_converter_reads_our_tasks_and_config(drawn: list[Any], tmp_path: Path) -> None:
-    from label_studio_converter import Converter
-
-    package = written(tmp_path / "out.zip", "label_studio", drawn, prefix="")
-    folder = unpacked(tmp_path / "out.zip", tmp_path / "unpacked")
-    converter = Converter(config=str(folder / "config.xml"), project_dir=None, download_resources=False)
-    converter.convert_to_coco(str(folder / "tasks.json"), str(tmp_path / "coco"), is_dir=False)
-    content = json.loads((tmp_path / "coco/result.json").read_text())
-    names = {row["id"]: row["name"] for row in content["categories"]}
-    assert set(names.values()) == {entry.code for entry in CLASSES} | {"OK", "NG"}
-    rows = content["annotations"]
-    assert [names[row["category_id"]] for row in rows] == ["crack", "0"]
-    for row, shape in zip(rows, drawn[0][0].shapes, strict=True):
-        left, top, right, bottom = sides(shape)
-        assert row["bbox"] == pytest.approx([left, top, right - left, bottom - top], abs=1e-6)
-    assert rows[1]["segmentation"][0] == pytest.approx([v for point in TRIANGLE.points for v in point])
-    same(read(tmp_path / "out.zip", "label_studio").package, package)
 
 
 def turned_jpeg(orientation: int) -> bytes:
