@@ -245,11 +245,12 @@ def _side_by_side(url: str, seconds: float) -> dict[str, Any]:
 
     given: list[str] = []
     waits: list[float] = []
-    lock = threading.Lock()
-    until = time.monotonic() + seconds
+    lock, ready = threading.Lock(), threading.Barrier(REVIEWERS + 1)
 
     def work(number: int) -> None:
         client = sign_in(url, f"reviewer-{number}")
+        ready.wait()
+        until = time.monotonic() + seconds
         page = client.get(f"/captures/review/?line={LINE}").text
         at = re.search(r'id="work"[^>]*data-id="([0-9a-f-]+)"', page)
         queue = [at.group(1)] if at else []
@@ -269,9 +270,10 @@ def _side_by_side(url: str, seconds: float) -> dict[str, Any]:
         client.close()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(REVIEWERS)]
-    began = time.monotonic()
     for thread in threads:
         thread.start()
+    ready.wait()
+    began = time.monotonic()
     for thread in threads:
         thread.join()
     took = time.monotonic() - began
