@@ -174,9 +174,8 @@ class _Reader:
         """A picture that is here already was checked when it came."""
         if not blobs.exists(digest):
             return None
-        rows = Capture.objects.filter(digest=digest).values_list("width", "height", "mode")
-        found = rows.first()
-        return PictureInfo(*found) if found else None
+        found = Capture.objects.filter(digest=digest).only("width", "height", "mode").first()
+        return PictureInfo(found.width, found.height, found.mode, "", 1, 8) if found else None
 
 
 # ------------------------------------------------------------------------------------------------ out

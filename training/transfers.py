@@ -143,6 +143,11 @@ def _create(line: Line, kind: str, by: Person, **fields: Any) -> Transfer:
     return made
 
 
+def download_name(transfer: Transfer) -> str:
+    """No two exports of a site have the same."""
+    return f"{transfer.line.code}-{transfer.number}-{transfer.format}.zip"
+
+
 def cancel(transfer: Transfer, *, by: Person) -> None:
     """End it now. What an import has recorded until then stays; the report says how much."""
     transfer.refresh_from_db()

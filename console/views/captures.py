@@ -45,6 +45,8 @@ def index(request: Request) -> HttpResponse:
         "lines": lines,
         "held": {row.pk for row in found if facts.held_by_other(row, request.user)},
         "reviewing": reviewing,
+        "can_import": request.lines.allow("capture.import", request.line),
+        "can_export": request.lines.allow("capture.export", request.line),
         "waiting": sum(counters.value(line, counts.NEW) for line in lines),
         "query": filters.query(),
         "credits": sorted({row.line.credit for row in found if row.line.credit}),
