@@ -153,12 +153,10 @@ class ExportForm(Form):
 
     format = forms.ChoiceField(label=_("Format"), widget=forms.RadioSelect, initial="coco")
     with_pictures = forms.BooleanField(label=_("With the pictures"), required=False, initial=True)
-    first_id = forms.TypedChoiceField(
+    first_id = forms.ChoiceField(
         label=_("COCO counts classes from"),
-        coerce=int,
-        choices=[(1, "1"), (0, "0")],
+        choices=[("1", "1"), ("0", "0")],
         required=False,
-        empty_value=1,
         help_text=_("The file says which; Loopline reads both."),
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.http import content_disposition_header
 
@@ -109,7 +111,7 @@ def cancel(request: Request, transfer: Transfer) -> HttpResponse:
 
 
 @page(EXPORT, of=Transfer)
-def download(request: Request, transfer: Transfer) -> HttpResponse:
+def download(request: Request, transfer: Transfer) -> HttpResponseBase:
     """The archive, a megabyte at a time."""
     try:
         policies.check_can_download(transfer, by=request.user)
@@ -130,8 +132,6 @@ def _now(handle: Any) -> Iterator[bytes]:
 
 
 async def _later(handle: Any) -> AsyncIterator[bytes]:
-    import asyncio
-
     with handle:
         while block := await asyncio.to_thread(handle.read, blobs.CHUNK):
             yield block
