@@ -53,6 +53,9 @@ def look(transfer_id: UUID | str) -> None:
     row = Transfer.objects.select_related("line").filter(pk=transfer_id, confirmed_at=None).first()
     if row is None or row.state != Transfer.State.QUEUED or row.look:
         return
+    if not transfers.begin_look(row):
+        lifecycle.touch(row, look={"failure": {"text": transfers.DIED, "params": {"deaths": row.deaths}}})
+        return
     code = row.format
     try:
         with formats.opened(blobs.path(row.digest)) as archive:
@@ -60,7 +63,10 @@ def look(transfer_id: UUID | str) -> None:
             seen = transfer_imports.look(archive, code, row.line)
     except Refused as refused:
         seen = {"failure": _named(refused, row)}
-    lifecycle.touch(row, look=seen, format=code)
+    except Exception as error:
+        lifecycle.touch(row, look={"failure": _crashed(error)})
+        raise
+    lifecycle.touch(row, look=seen, format=code, deaths=0)
 
 
 def run(transfer_id: UUID | str, *, worker: str, should_stop: Callable[[], bool] = never) -> None:
@@ -76,6 +82,10 @@ def run(transfer_id: UUID | str, *, worker: str, should_stop: Callable[[], bool]
         log.info("transfer %s was cancelled or taken over; nothing more is written", held.transfer.pk)
     except WorkerStopping:
         _quietly(lambda: transfers.give_back(held))
+    except Exception as error:
+        failure = _crashed(error)
+        _quietly(lambda: transfers.fail(held, failure))
+        raise
 
 
 def _work(held: Held, pulse: Pulse) -> None:
@@ -85,10 +95,14 @@ def _work(held: Held, pulse: Pulse) -> None:
     except Refused as refused:
         transfers.fail(held, _named(refused, row))
     except OSError as error:
-        log.exception("transfer %s", row.pk)
-        text = DISK_FULL if error.errno in NO_SPACE else WORKER_FAILED
-        params = {} if error.errno in NO_SPACE else {"kind": type(error).__name__}
-        transfers.fail(held, {"text": text, "params": params})
+        if error.errno not in NO_SPACE:
+            raise
+        log.warning("transfer %s: %s", row.pk, error)
+        transfers.fail(held, {"text": DISK_FULL, "params": {}})
+
+
+def _crashed(error: Exception) -> dict[str, Any]:
+    return {"text": WORKER_FAILED, "params": {"kind": type(error).__name__}}
 
 
 def _quietly(end: Callable[[], None]) -> None:

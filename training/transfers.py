@@ -91,7 +91,7 @@ def look_as(transfer: Transfer, *, code: str, by: Person) -> None:
     policies.check_can_receive(transfer.line, by=by)
     if code not in IMPORT_FORMATS:
         raise Refused(formats.UNKNOWN_FORMAT, code=code)
-    _only_unconfirmed(transfer, look={}, format=code, woken_at=DatabaseNow())
+    _only_unconfirmed(transfer, look={}, format=code, deaths=0, woken_at=DatabaseNow())
     wakeups.wake(LOOK_TASK, transfer_id=str(transfer.pk))
 
 
@@ -153,6 +153,13 @@ def cancel(transfer: Transfer, *, by: Person) -> None:
     transfer.refresh_from_db()
     policies.check_can_cancel_transfer(transfer, by=by)
     lifecycle.move(transfer, Transfer.State.CANCELLED, by=by, ended_at=DatabaseNow(), lease_until=None)
+
+
+def begin_look(transfer: Transfer) -> bool:
+    """Count a look before it begins: an archive that ends its worker is not looked at for ever. False: that was it."""
+    Transfer.objects.filter(pk=transfer.pk).update(deaths=F("deaths") + 1)
+    transfer.refresh_from_db(fields=["deaths"])
+    return transfer.deaths <= MOST_DEATHS
 
 
 # ------------------------------------------------------------------------------------------------ lease and fence

@@ -27,6 +27,7 @@ def listing(lines: Iterable[Line], after: str = "") -> Page:
     page = newest_first(Transfer.objects.filter(line__in=lines).select_related("line", "asked_by", "snapshot"), after)
     for row in page.rows:
         row.format_name = format_name(row.format)
+        row.file = row.file_name if row.kind == Transfer.Kind.IMPORT else transfers.download_name(row)
     return page
 
 

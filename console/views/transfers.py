@@ -51,9 +51,10 @@ def new(request: Request) -> HttpResponse:
     lines = acting_lines(request, IMPORT)
     if not lines or request.method != "GET":
         raise PermissionDenied(no_role_sentence())
-    context = {"lines": lines, "line": one_line(request, lines), "formats": facts.import_formats()}
+    context: dict[str, Any] = {"lines": lines, "line": one_line(request, lines)}
     limit = settings.UPLOAD_MAX_BYTES
-    return render(request, "transfers/new.html", {**context, "kind": "import", "limit": limit})
+    context |= {"kind": "import", "limit": limit, "limit_mb": limit // 1_000_000}
+    return render(request, "transfers/new.html", context)
 
 
 def _new_export(request: Request) -> HttpResponse:

@@ -454,6 +454,36 @@ def test_a_worker_that_shuts_down_gives_it_back_and_the_next_goes_on(
     assert row.progress["done"] == row.progress["of"] == 20
 
 
+def test_an_archive_that_ends_its_workers_is_not_looked_at_for_ever(plant: Plant) -> None:
+    incoming = blobs.Incoming()
+    incoming.write(zipped({"1.png": picture()}))
+    row = transfers.receive(plant.line, incoming, file_name="heavy.zip", by=plant.haneul)
+    Transfer.objects.filter(pk=row.pk).update(deaths=3)  # as three workers left it that were killed while they looked
+    transfer_runner.look(row.pk)
+    row.refresh_from_db()
+    assert row.look["failure"]["text"].startswith("The worker vanished")
+    transfers.look_as(row, code=transfers.PICTURES, by=plant.haneul)
+    transfer_runner.look(row.pk)
+    row.refresh_from_db()
+    assert (row.look["taken"], row.deaths) == (1, 0)
+
+
+def test_an_error_nobody_expected_is_raised_and_leaves_a_sentence(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = received(plant.line, plant.haneul, zipped({"1.png": picture()}))
+    transfers.confirm(row, by=plant.haneul)
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("training.captures.import_one", broken)
+    with pytest.raises(ZeroDivisionError):
+        transfer_runner.run(row.pk, worker=WORKER)
+    row.refresh_from_db()
+    assert (row.state, row.failure["params"]) == (Transfer.State.FAILED, {"kind": "ZeroDivisionError"})
+
+
 def test_a_stale_worker_writes_nothing(plant: Plant) -> None:
     row = received(plant.line, plant.haneul, zipped({"1.png": picture()}))
     transfers.confirm(row, by=plant.haneul)
