@@ -148,6 +148,23 @@ class AuditFilterForm(Form):
         return {name: str(self.cleaned_data.get(name) or "") for name in ("person", "noun", "words")}
 
 
+class ExportForm(Form):
+    """How pictures leave: which format, with the files or only labels, and what COCO counts from."""
+
+    format = forms.ChoiceField(label=_("Format"), widget=forms.RadioSelect, initial="coco")
+    with_pictures = forms.BooleanField(label=_("With the pictures"), required=False, initial=True)
+    first_id = forms.ChoiceField(
+        label=_("COCO counts classes from"),
+        choices=[("1", "1"), ("0", "0")],
+        required=False,
+        help_text=_("The file says which; Loopline reads both."),
+    )
+
+    def __init__(self, *args: Any, formats: list[tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["format"].choices = formats  # type: ignore[attr-defined]
+
+
 class SnapshotForm(Form):
     """What goes into a snapshot and how it is split. Always bound: a field that was not sent has its default."""
 

@@ -19,6 +19,7 @@ from console.views import (
     rollouts,
     session,
     snapshots,
+    transfers,
     versions,
 )
 
@@ -53,6 +54,16 @@ snapshot_urls: list[Any] = [
     path("", snapshots.index, name="snapshot-list"),
     path("new", snapshots.new, name="snapshot-new"),
     path("<uuid:pk>/", snapshots.detail, name="snapshot-detail"),
+]
+transfer_urls: list[Any] = [
+    path("", transfers.index, name="transfer-list"),
+    path("new", transfers.new, name="transfer-new"),
+    path("upload", transfers.upload, name="transfer-upload"),
+    path("<uuid:pk>/", transfers.detail, name="transfer-detail"),
+    path("<uuid:pk>/confirm", transfers.confirm, name="transfer-confirm"),
+    path("<uuid:pk>/format", transfers.look_as, name="transfer-format"),
+    path("<uuid:pk>/cancel", transfers.cancel, name="transfer-cancel"),
+    path("<uuid:pk>/download", transfers.download, name="transfer-download"),
 ]
 job_urls: list[Any] = [
     path("", jobs.index, name="job-list"),
@@ -104,6 +115,7 @@ urlpatterns: list[Any] = [
     path("live/", include(live_urls)),
     path("captures/", include(capture_urls)),
     path("snapshots/", include(snapshot_urls)),
+    path("transfers/", include(transfer_urls)),
     path("jobs/", include(job_urls)),
     path("versions/", include(version_urls)),
     path("promotions/", include(promotion_urls)),

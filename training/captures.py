@@ -20,7 +20,7 @@ from training import regions as drawings
 from training.models import Capture, Decision, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
     from uuid import UUID
 
@@ -77,11 +77,18 @@ def receive(
 
 
 def import_one(
-    line: Line, source: Path | bytes, meta: Mapping[str, Any], *, by: Actor, max_pixels: int = pictures.MAX_PIXELS
+    line: Line,
+    source: Path | bytes,
+    meta: Mapping[str, Any],
+    *,
+    by: Actor,
+    max_pixels: int = pictures.MAX_PIXELS,
+    checked: Callable[[str], PictureInfo | None] = lambda digest: None,
 ) -> tuple[Capture, bool]:
     """Bring one picture in by hand: (capture, created). The same bytes on the same line are the same capture.
 
     `meta`: lot, serial, part, station (row or code), shift, product, taken_at, file_name. Raises PictureRefused.
+    `checked`: what `pictures` said of these bytes a moment ago, by digest; they are then not decoded again.
     """
     policies.check_can_import(line, by=by)
     data = source if isinstance(source, bytes) else source.read_bytes()
@@ -89,7 +96,7 @@ def import_one(
     standing = Capture.objects.filter(line=line, device=None, digest=digest).first()
     if standing:
         return standing, False
-    info = pictures.check_bytes(data, max_pixels)
+    info = checked(digest) or pictures.check_bytes(data, max_pixels)
     blobs.put(data)
     fields = arrivals.columns(line, meta) | {"reason": Capture.Reason.IMPORT}
     return _create(line, {"line": line, "device": None, "digest": digest}, digest, len(data), info, fields)

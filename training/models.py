@@ -308,3 +308,61 @@ class JobPoint(models.Model):
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=("job", "seq"), name="point_once_per_seq")]
         ordering = ("seq",)
+
+
+class Transfer(Aggregate):
+    """Annotated pictures on their way in or out. The row is the queue entry, like a job's; an uploaded archive waits in
+    it, looked at but not run, until a person confirms it."""
+
+    class Kind(models.TextChoices):
+        IMPORT = "import", _("import")
+        EXPORT = "export", _("export")
+
+    class State(models.TextChoices):
+        QUEUED = "QUEUED", _("queued")
+        RUNNING = "RUNNING", _("running")
+        DONE = "DONE", _("done")
+        FAILED = "FAILED", _("failed")
+        CANCELLED = "CANCELLED", _("cancelled")
+
+    MOVES: ClassVar[Moves] = {
+        "QUEUED": ("RUNNING", "CANCELLED"),
+        "RUNNING": ("DONE", "FAILED", "QUEUED", "CANCELLED"),
+        "DONE": (),
+        "FAILED": (),
+        "CANCELLED": (),
+    }
+    ENDED = ("DONE", "FAILED", "CANCELLED")
+
+    line = models.ForeignKey(Line, on_delete=models.PROTECT, related_name="transfers")
+    number = models.PositiveIntegerField()
+    state = models.CharField(max_length=16, choices=State, default=State.QUEUED)
+    kind = models.CharField(max_length=8, choices=Kind)
+    format = models.CharField(max_length=16, blank=True, help_text="code of training.formats, manifest or pictures")
+    asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    snapshot = models.ForeignKey(Snapshot, on_delete=models.PROTECT, null=True, related_name="transfers")
+    options = models.JSONField(default=dict, help_text="export: filters, with_pictures, first_id")
+    digest = models.CharField(max_length=64, blank=True, help_text="of the archive that came in or was made")
+    size_bytes = models.PositiveBigIntegerField(null=True)
+    file_name = models.CharField(max_length=255, blank=True, help_text="as the uploader's machine called it")
+    look = models.JSONField(default=dict, help_text="what importing would do, counted before anybody confirms")
+    progress = models.JSONField(default=dict, help_text="phase, done, of; after: last picture that was recorded")
+    report = models.JSONField(default=dict, help_text="what became of the pictures")
+    failure = models.JSONField(default=dict, help_text="why it ended badly: {text, params}")
+    confirmed_at = models.DateTimeField(null=True)
+    fence = models.PositiveIntegerField(default=0, help_text="rises with each claim, as a job's does")
+    deaths = models.PositiveSmallIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True)
+    woken_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-created_at",)
+        indexes: ClassVar = [models.Index(fields=("state", "created_at"), name="transfer_queue")]
+
+    def __str__(self) -> str:
+        return f"T-{self.number:04d}"
+
+    def topics(self) -> list[str]:
+        return [f"{self.line.code}.transfer.{self.pk}", f"{self.line.code}.transfers"]

@@ -58,6 +58,8 @@ def index(request: Request) -> HttpResponse:
         "reviewing": reviewing,
         # Deciding together needs one defect book: that of the one line shown.
         "book": facts.buttons(reviewing[0]) if len(reviewing) == len(lines) == 1 else [],
+        "can_import": request.lines.allow("capture.import", request.line),
+        "can_export": request.lines.allow("capture.export", request.line),
         "waiting": sum(counters.value(line, counts.NEW) for line in lines),
         "query": filters.query(),
         "credits": sorted({row.line.credit for row in found if row.line.credit}),
