@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import F, Q
-
 from registry import blobs
 from registry.models import DefectClass
 from training import regions as drawings
 from training.formats.model import ClassEntry, Labelled, Package, Shape, is_name
 from training.formats.names import folded, is_picture, stem
-from training.models import Capture, Decision, Verdict
+from training.models import Capture, Decision
+from training.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -21,54 +20,36 @@ if TYPE_CHECKING:
 
     from registry.models import Line
     from training.models import Snapshot
+    from training.policies import Person
 
-SHOWN: dict[str, tuple[str, ...]] = {
-    "decided": (Capture.State.DECIDED,),
-    "open": Capture.OPEN,
-    "all": tuple(Capture.State),
-}
-TEXTS = ("product", "lot", "serial")
-FLAGS = ("second_look", "golden", "differs")
-OPTIONS = ("show", "reason", "with_pictures", "first_id", *TEXTS, *FLAGS)
+DECIDED_ONES = "show=decided"
 _KINDS = ((b"\x89PNG", ".png"), (b"\xff\xd8", ".jpg"), (b"BM", ".bmp"), (b"II", ".tif"), (b"MM", ".tif"))
 
 
 def checked_options(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The options in their one spelling: filters as the grid has them, `with_pictures`, `first_id` of COCO."""
-    show = asked.get("show", "decided")
+    """The options in their one spelling: `selection` as the grid has it, `with_pictures`, `first_id` of COCO."""
     return {
-        "show": show if show in SHOWN else "decided",
-        "reason": [value for value in asked.get("reason", ()) if value in Capture.Reason.values],
+        "selection": Selection.parse(str(asked.get("selection", DECIDED_ONES))).query(),
         "with_pictures": bool(asked.get("with_pictures", True)),
         "first_id": 0 if asked.get("first_id") in (0, "0") else 1,
-        **{name: str(asked.get(name) or "").strip()[:80] for name in TEXTS},
-        **{name: bool(asked.get(name)) for name in FLAGS},
     }
 
 
-def selected(line: Line, options: Mapping[str, Any], snapshot: Snapshot | None = None) -> QuerySet[Capture]:
-    """The captures, each once. Those of golden sets stay out, as in the grid, unless they are asked for."""
+def selected(line: Line, options: Mapping[str, Any], snapshot: Snapshot | None, by: Person) -> QuerySet[Capture]:
+    """The captures, each once: those of the snapshot, else those that this person selected."""
     if snapshot is not None:
         return Capture.objects.filter(snapshot_items__snapshot=snapshot)
-    rows = Capture.objects.filter(line=line, state__in=SHOWN[options["show"]])
-    rows = rows.filter(**{name: options[name] for name in TEXTS if options[name]})
-    if options["reason"]:
-        rows = rows.filter(reason__in=options["reason"])
-    if options["second_look"]:
-        rows = rows.filter(second_look=True)
-    if options["show"] != "all" or options["golden"]:
-        rows = rows.filter(reserved=options["golden"])
-    if options["differs"]:
-        rows = rows.filter(~Q(verdict__in=("", Verdict.REVIEW)) & ~Q(decision__verdict=F("verdict")))
-    return rows
+    return Selection.parse(options["selection"]).captures(line, by)
 
 
-def package(line: Line, options: Mapping[str, Any], snapshot: Snapshot | None) -> tuple[Package, dict[str, str]]:
+def package(
+    line: Line, options: Mapping[str, Any], snapshot: Snapshot | None, by: Person
+) -> tuple[Package, dict[str, str]]:
     """What is written, and name -> digest of each picture. A snapshot's decisions are those that it froze."""
     pictures: list[Labelled] = []
     digests: dict[str, str] = {}
     taken: set[str] = set()
-    for capture, decision in _decided(line, options, snapshot):
+    for capture, decision in _decided(line, options, snapshot, by):
         name = _free(name_of(capture), capture, taken)
         taken.add(folded(stem(name)))
         digests[name] = capture.digest
@@ -78,14 +59,14 @@ def package(line: Line, options: Mapping[str, Any], snapshot: Snapshot | None) -
 
 
 def _decided(
-    line: Line, options: Mapping[str, Any], snapshot: Snapshot | None
+    line: Line, options: Mapping[str, Any], snapshot: Snapshot | None, by: Person
 ) -> Iterator[tuple[Capture, Decision | None]]:
     if snapshot is not None:
         items = snapshot.items.select_related("capture", "decision").order_by("capture_id")
         for item in items.iterator(chunk_size=2000):
             yield item.capture, item.decision
         return
-    rows = selected(line, options).select_related("decision").order_by("pk")
+    rows = selected(line, options, None, by).select_related("decision").order_by("pk")
     for capture in rows.iterator(chunk_size=2000):
         yield capture, capture.decision if capture.state == Capture.State.DECIDED else None
 

@@ -198,7 +198,7 @@ class _Reader:
 def _export(held: Held, pulse: Pulse) -> None:
     row = held.transfer
     policies.check_can_export(row.line, by=row.asked_by)
-    package, digests = exports.package(row.line, row.options, row.snapshot)
+    package, digests = exports.package(row.line, row.options, row.snapshot, row.asked_by)
     with_pictures = row.options["with_pictures"]
     missing = {name for name, digest in digests.items() if with_pictures and not blobs.exists(digest)}
     package = formats.Package(package.classes, tuple(p for p in package.pictures if p.name not in missing))

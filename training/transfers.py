@@ -117,12 +117,12 @@ def _only_unconfirmed(transfer: Transfer, **fields: Any) -> None:
 def ask_export(
     line: Line, *, code: str, options: Mapping[str, Any], snapshot: Snapshot | None = None, by: Person
 ) -> Transfer:
-    """Queue an export of a snapshot, or of the pictures that `options` choose (training.exports.OPTIONS)."""
+    """Queue an export of a snapshot, or of the pictures that the options select (training.exports.checked_options)."""
     policies.check_can_export(line, by=by)
     if code not in formats.FORMATS:
         raise Refused(formats.UNKNOWN_FORMAT, code=code)
     chosen = exports.checked_options(options)
-    if not exports.selected(line, chosen, snapshot).exists():
+    if not exports.selected(line, chosen, snapshot, by).exists():
         raise Refused(NOTHING_TO_EXPORT)
     with transaction.atomic():
         made = _create(

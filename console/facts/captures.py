@@ -17,6 +17,7 @@ from registry.lifecycle import why_not
 from registry.models import DefectClass, Release, Station
 from training import policies, queue
 from training.models import Capture, Decision, Verdict
+from training.selection import SHOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,7 +44,7 @@ def grid(lines: Iterable[Line], filters: Filters, after: str, by: User) -> Page:
     """
     behind = narrowing.behind(after, filters.order, rising=filters.rising) if after else None
     order = queue.ORDERS[filters.order] if filters.rising else ("-id",)
-    parts = [_part(line, state, filters, behind, order, by) for line in lines for state in narrowing.SHOW[filters.show]]
+    parts = [_part(line, state, filters, behind, order, by) for line in lines for state in SHOW[filters.show]]
     merged = heapq.merge(*parts, key=lambda row: _place(row, order))
     rows = list(islice(merged, GRID_SIZE + 1))
     shown = rows[:GRID_SIZE]

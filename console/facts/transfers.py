@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.http import Http404
 from django.utils.translation import gettext as _
 
-from console.facts.captures import Filters
+from console.facts.filters import Filters
 from console.facts.paging import newest_first
 from registry.lifecycle import why_not
 from training import exports, formats, policies, transfers
@@ -63,23 +63,9 @@ def filters_of(query: Mapping[str, str]) -> Filters:
     return Filters.read({"show": "decided", **{name: query[name] for name in query}})
 
 
-def options_of(filters: Filters) -> dict[str, Any]:
-    """As training.exports takes them."""
-    return exports.checked_options(
-        {
-            "show": filters.show,
-            "reason": filters.reason,
-            "second_look": filters.second_look,
-            "golden": filters.golden,
-            "differs": filters.differs,
-            **dict(filters.texts),
-        }
-    )
-
-
 def export_draft(line: Line, filters: Filters, snapshot: Snapshot | None, *, by: User) -> dict[str, Any]:
     """What the export would take along, counted."""
-    count = exports.selected(line, options_of(filters), snapshot).count()
+    count = exports.selected(line, {"selection": filters.query()}, snapshot, by).count()
     return {
         "line": line,
         "snapshot": snapshot,
@@ -126,7 +112,4 @@ def _filter_words(transfer: Transfer) -> str:
         return ""
     if transfer.snapshot is not None:
         return str(transfer.snapshot)
-    options = transfer.options
-    texts = tuple((name, options[name]) for name in exports.TEXTS if options[name])
-    flags = {name: bool(options[name]) for name in exports.FLAGS}
-    return ", ".join(Filters(show=options["show"], reason=tuple(options["reason"]), texts=texts, **flags).words())
+    return ", ".join(Filters.parse(transfer.options["selection"]).words())

@@ -64,7 +64,7 @@ def _new_export(request: Request) -> HttpResponse:
     filters = facts.filters_of(request.GET)
     form = ExportForm(request.POST if request.method == "POST" else None, formats=facts.export_formats())
     if request.method == "POST" and form.is_valid():
-        asked = facts.options_of(filters) | form.cleaned_data
+        asked = {"selection": filters.query(), **form.cleaned_data}
         made = transfers.ask_export(
             line, code=form.cleaned_data["format"], options=asked, snapshot=snapshot, by=request.user
         )

@@ -100,7 +100,7 @@ def test_an_export_takes_what_its_filters_choose(plant: Plant) -> None:
         names = [name for name in zipfile.ZipFile(io.BytesIO(data)).namelist() if name.startswith("images/")]
         assert len(set(names)) == len(names) == wanted, options
     with pytest.raises(Refused, match="No picture fits"):
-        transfers.ask_export(plant.line, code="yolo", options={"lot": "L9"}, by=plant.haneul)
+        transfers.ask_export(plant.line, code="yolo", options={"selection": "show=decided&lot=L9"}, by=plant.haneul)
     names = {transfers.download_name(row) for row in Transfer.objects.all()}
     assert len(names) == Transfer.objects.count() == 4
 

@@ -24,7 +24,7 @@ from tests.training.archives import (
     zipped,
 )
 from tests.training.plant import picture
-from training import captures, counts, transfers
+from training import captures, counts, queue, transfers
 from training.models import Capture, Decision, Transfer
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def test_a_capture_that_was_decided_otherwise_is_left_alone(plant: Plant) -> Non
 
 def test_a_picture_that_somebody_is_deciding_is_listed_with_their_name(plant: Plant) -> None:
     row = plant.capture(file_name="1.png")
-    captures.claim(row, by=plant.seoyeon)
+    queue.claim_one(row, by=plant.seoyeon)
     report = imported(plant.line, plant.haneul, yolo({"1": ""}, {})).report
     assert report["decided"] == 0
     assert str(plant.seoyeon) in report["refused"][0]["params"]["person"]
