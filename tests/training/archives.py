@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from registry import blobs, lines
 from registry.models import DefectClass, Line
@@ -52,7 +53,9 @@ def imported(line: Line, by: User, data: bytes, *, code: str = "") -> Transfer:
 
 
 def exported(line: Line, by: User, code: str, **options: Any) -> bytes:
-    row = ran(transfers.ask_export(line, code=code, options=options, by=by))
+    selection = {name: options.pop(name) for name in ("show", "lot", "product") if name in options}
+    asked = {"selection": urlencode({"show": "decided"} | selection), **options}
+    row = ran(transfers.ask_export(line, code=code, options=asked, by=by))
     assert row.state == Transfer.State.DONE, row.failure
     return blobs.read(row.digest)
 
