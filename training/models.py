@@ -143,9 +143,7 @@ class Draft(Row):
 
     capture = models.ForeignKey(Capture, on_delete=models.CASCADE, related_name="drafts")
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
-    data = models.JSONField(
-        default=dict, help_text='{"regions": as in Decision, "comment", "tab": which page saved it}'
-    )
+    data = models.JSONField(default=dict, help_text='{"regions", "comment", "tab": which page saved it}')
     row_version = models.PositiveBigIntegerField(default=1, help_text="rises with each save: two tabs see each other")
     updated_at = models.DateTimeField(auto_now=True)
 

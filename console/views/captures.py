@@ -215,12 +215,13 @@ def picture(request: Request, capture: Capture) -> HttpResponse:
     if size not in previews.SIZES:
         raise Http404(f"no size {size}")
     window = WindowForm(request.GET).window() if previews.deep(capture) else None
+    etag = f'"{previews.name(capture, size, window)}"'
     headers = {
-        "ETag": f'"{previews.name(capture, size, window)}"',
+        "ETag": etag,
         "Cache-Control": "private, max-age=600",
         "Vary": "Cookie",
     }
-    if request.headers.get("If-None-Match") == headers["ETag"]:
+    if request.headers.get("If-None-Match") == etag:
         return HttpResponseNotModified(headers=headers)
     try:
         return HttpResponse(previews.read(capture, size, window), content_type="image/jpeg", headers=headers)
@@ -236,7 +237,10 @@ def levels(request: Request, capture: Capture) -> HttpResponse:
     """For the sliders of a 16-bit picture: its stored values from least to greatest, and its window."""
     if not previews.deep(capture):
         raise Http404(f"capture {capture.pk} has 8 bits")
-    return JsonResponse(previews.levels(capture))
+    try:
+        return JsonResponse(previews.levels(capture))
+    except (PictureRefused, blobs.Missing, blobs.Damaged):
+        return JsonResponse({"error": "broken"}, status=410)  # the canvas says so in words
 
 
 @page("line.view", of=Capture)

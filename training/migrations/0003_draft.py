@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.UUIDField(default=registry.ids.new_id, editable=False, primary_key=True, serialize=False)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('data', models.JSONField(default=dict, help_text='{"regions": as in Decision, "comment", "tab": which page saved it}')),
+                ('data', models.JSONField(default=dict, help_text='{"regions", "comment", "tab": which page saved it}')),
                 ('row_version', models.PositiveBigIntegerField(default=1, help_text='rises with each save: two tabs see each other')),
                 ('updated_at', models.DateTimeField(auto_now=True)),
                 ('by', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
