@@ -127,15 +127,20 @@
   }
   function polygon(event, at) {
     const point = clamp(at), now = performance.now();
-    if (!tracing) { tracing = { kind: "polygon", points: [], last: 0 }; chosen = -1; redraw(); }
+    if (!tracing) {
+      tracing = { kind: "polygon", points: [point], last: now };
+      select(-1);
+      return held();
+    }
     const first = tracing.points[0], last = tracing.points[tracing.points.length - 1];
     function close(to) { return to && Math.hypot(to[0] - point[0], to[1] - point[1]) <= near(event); }
     const again = close(last) && now - tracing.last < DOUBLE_MS;
     tracing.last = now;
     if (tracing.points.length >= 3 && (again || close(first))) finish();
     else if (!again) { tracing.points.push(point); trace(point); }
-    return { move: hover, up: function () { /* the next point follows */ }, cancel: function () { if (tracing) remove(); } };
+    return held();
   }
+  function held() { return { move: hover, up: function () { /* the next point follows */ }, cancel: function () { if (tracing) remove(); } }; }
   function finish() {
     const points = tracing.points;
     tracing = null;

@@ -25,7 +25,7 @@
   }
   function zoomAt(factor, clientX, clientY) {
     const box = figure.getBoundingClientRect();
-    const next = Math.min(MOST, Math.max(fit * 0.5, scale * factor));
+    const next = Math.min(MOST, Math.max(Math.min(fit * 0.5, 1), scale * factor));
     const px = clientX - box.left, py = clientY - box.top;
     x = px - (px - x) * next / scale; y = py - (py - y) * next / scale; scale = next;
     place();
