@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from tests import committed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.running import Running
 
@@ -110,7 +110,7 @@ class Drawn:
 
 
 @pytest.fixture(scope="module")
-def drawn(running_console: Running, django_db_blocker: Any) -> Iterator[Drawn]:
+def drawn(running_console: Running, django_db_blocker: Any) -> Drawn:
     from console.models import Membership, User
     from registry import lines
     from registry.models import Site
@@ -126,7 +126,7 @@ def drawn(running_console: Running, django_db_blocker: Any) -> Iterator[Drawn]:
         Membership.objects.create(user=person, line=line, role="engineer")
 
     committed.on(running_console, django_db_blocker, make)
-    yield Drawn(running_console, django_db_blocker)
+    return Drawn(running_console, django_db_blocker)
 
 
 # ------------------------------------------------------------------------------------------------ the hand
@@ -199,6 +199,7 @@ def test_a_picture_with_orientation_6_keeps_shapes_where_they_are_seen(drawn: Dr
     drawn.open(page, capture)
     image = page.evaluate("(i => [i.naturalWidth, i.naturalHeight])(document.querySelector('.pan img'))")
     assert image == [1200, 1600]  # the stage is given half of its 2400 x 3200 pixels
+    fitted = 1 / page.evaluate("loopline.scale()")  # capture pixels that one pixel of the screen covers
     box(page, (300, 200), (900, 1000))
     zoom(page, 3, (1200, 1600))
     page.keyboard.press("Escape")
@@ -207,8 +208,7 @@ def test_a_picture_with_orientation_6_keeps_shapes_where_they_are_seen(drawn: Dr
     drag(page, (1210, 1570), (1100, 1520), button="middle")  # pans, draws nothing
     page.keyboard.press("n")
     regions = drawn.wait(lambda: drawn.decision(capture))["regions"]
-    fitted = 2400 / page.locator("#pic").bounding_box()["width"]  # type: ignore[index]
-    assert near(regions[0]["points"], [(300, 200), (900, 1000)], within=max(1.0, 3 * fitted))
+    assert near(regions[0]["points"], [(300, 200), (900, 1000)], within=fitted)
     assert near(regions[1]["points"], [(1180, 1590), (1220, 1620)])
     assert len(regions) == 2
 
