@@ -123,7 +123,7 @@
   function changed(record, standing) {
     record.asking = true;
     keep(record);
-    loopline.sign("draft", "failed");
+    loopline.sign("draft", "refused");
     asked.push({ record: record, standing: standing });
     if (asked.length === 1) ask();
   }

@@ -244,7 +244,7 @@
     if (!open) return;
     record = loopline.draft.open(form.dataset.id, JSON.parse(form.dataset.draft), picture.size);
     document.getElementById("comment").value = record.comment;
-    layer = loopline.shapes.layer(picture.pan, "drawn");
+    layer = loopline.shapes.layer(picture.pan, "mine");
     sketch = loopline.shapes.layer(picture.pan, "sketch");
     redraw();
   }

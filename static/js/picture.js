@@ -14,7 +14,7 @@
     pan.style.width = size[0] * scale + "px";
     pan.style.height = size[1] * scale + "px";
     pan.style.transform = "translate(" + x + "px," + y + "px)";
-    pan.classList.toggle("near", scale >= 3);
+    pan.classList.toggle("close", scale >= 3);
     if (zoom) zoom.textContent = Math.round(scale * 100) + " %";
   }
   function fitNow() {

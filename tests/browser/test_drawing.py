@@ -54,6 +54,10 @@ def deep() -> bytes:
     return out.getvalue()
 
 
+COVERS = """() => { const [a, b] = ['.pan', '.pan img'].map(e => document.querySelector(e).getBoundingClientRect());
+    return Math.abs(a.left - b.left) + Math.abs(a.top - b.top) + Math.abs(a.right - b.right) < 1; }"""
+
+
 class Drawn:
     """The line of these tests, its pictures, and what the database knows of them."""
 
@@ -137,6 +141,7 @@ def zoom(page: Page, to: float, at: tuple[float, float]) -> None:
     page.mouse.move(*screen(page, at))
     page.mouse.wheel(0, -math.log(to / page.evaluate("loopline.scale()")) / 0.0016)
     page.wait_for_function("to => Math.abs(loopline.scale() - to) < 0.01 * to", arg=to)
+    assert page.evaluate(COVERS), "the picture does not lie where its pixels are counted"
 
 
 def screen(page: Page, point: tuple[float, float]) -> tuple[float, float]:
