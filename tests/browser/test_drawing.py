@@ -7,6 +7,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
@@ -46,11 +47,10 @@ def turned(seed: int) -> bytes:
 
 def deep() -> bytes:
     """12 bits in 16: one blob that is 30 counts brighter than what is around it."""
-    image = Image.new("I;16", (160, 120), 1000)
-    image.paste(4000, (0, 0, 20, 20))
-    image.paste(1030, (60, 40, 100, 80))
+    values = np.full((120, 160), 1000, np.uint16)
+    values[:20, :20], values[40:80, 60:100] = 4000, 1030
     out = io.BytesIO()
-    image.save(out, "TIFF")
+    Image.fromarray(values).save(out, "TIFF")
     return out.getvalue()
 
 

@@ -7,6 +7,7 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from django.urls import reverse
 from PIL import Image
@@ -121,11 +122,10 @@ def test_a_readers_own_window_changes_only_the_view(
     world: World, signed_in: Callable[..., Client], settings: Any, tmp_path: Any
 ) -> None:
     settings.CACHE_ROOT = tmp_path / "cache"
-    deep = Image.new("I;16", (40, 40), 1000)
-    deep.paste(1030, (10, 10, 30, 30))
-    deep.paste(30000, (0, 0, 4, 4))
+    deep = np.full((40, 40), 1000, np.uint16)
+    deep[10:30, 10:30], deep[:4, :4] = 1030, 30000
     out = io.BytesIO()
-    deep.save(out, "TIFF")
+    Image.fromarray(deep).save(out, "TIFF")
     capture, client = waiting(world, out.getvalue()), signed_in(world.viewer)
     levels = json.loads(client.get(url("levels", capture)).content)
     assert (levels["least"], levels["most"], levels["line"]) == (1000, 30000, False)
