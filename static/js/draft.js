@@ -49,7 +49,10 @@
     take(record, told);
     records.set(id, record);
     const copy = copies(id)[0];
-    if (!copy) return record;
+    if (!copy) {
+      if (told.saved && !unsaved()) loopline.sign("draft", "saved", told.saved);
+      return record;
+    }
     record.restored = [copy.key];
     if (same(copy, told)) drop(record);
     else if (copy.version === told.version || !told.version) { take(record, copy); touch(record); }
@@ -103,6 +106,7 @@
   function failed(record) {
     record.sending = false;
     record.dirty = true;
+    if (record.deciding) return; // the decision carries it
     record.tries += 1;
     loopline.sign("draft", "failed");
     plan(record, RETRY_MS[Math.min(record.tries, RETRY_MS.length) - 1]);
@@ -164,7 +168,13 @@
   });
 
   // ---- deciding and leaving
-  function deciding(id) { const record = records.get(id); if (record) { record.deciding = true; clearTimeout(record.timer); } }
+  function deciding(id) {
+    const record = records.get(id);
+    if (!record) return;
+    record.deciding = true;
+    clearTimeout(record.timer);
+    if (!unsaved()) loopline.sign("draft", ""); // the decision's own state says it all
+  }
   function decided(id) { // the server has forgotten its draft, too
     const record = records.get(id);
     if (!record) return;

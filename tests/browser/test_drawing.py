@@ -197,6 +197,7 @@ def test_a_box_and_a_polygon_reach_the_database_to_the_pixel(drawn: Drawn, page:
     assert near(said["regions"][0]["points"], [(60, 60), (120, 100)])
     assert near(said["regions"][1]["points"], corners)
     assert drawn.draft(capture) is None
+    page.wait_for_function("() => document.getElementById('saved')?.dataset.state !== 'saving'")
 
 
 def test_a_picture_with_orientation_6_keeps_shapes_where_they_are_seen(drawn: Drawn, page: Page) -> None:
