@@ -256,6 +256,8 @@ def test_ok_with_shapes_says_what_to_do_and_undo_of_a_decision_brings_them_back(
     page.wait_for_function("id => document.getElementById('work').dataset.id === id", arg=capture)
     assert near(shapes(page)[0]["points"], [(50, 50), (100, 90)])
     page.keyboard.press("1")
+    drawn.wait(lambda: (drawn.decision(capture) or {}).get("kind") == "DECIDED")
+    expect(page.locator("#saved")).to_contain_text("Saved")
     page.goto(f"{drawn.running.base_url}/captures/{capture}/")
     expect(page.locator(".decided .shape-tag")).to_have_text("NG crack")
     expect(page.locator(".hist .drawn").first).to_contain_text("1 shape")
