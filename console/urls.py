@@ -43,11 +43,13 @@ capture_urls: list[Any] = [
     path("<uuid:pk>/", captures.detail, name="capture-detail"),
     path("<uuid:pk>/work", captures.work, name="capture-work"),
     path("<uuid:pk>/decide", captures.decide, name="capture-decide"),
+    path("<uuid:pk>/draft", captures.draft, name="capture-draft"),
     path("<uuid:pk>/skip", captures.skip, name="capture-skip"),
     path("<uuid:pk>/second-look", captures.second_look, name="capture-second-look"),
     path("<uuid:pk>/free", captures.free, name="capture-free"),
     path("<uuid:pk>/retract", captures.retract, name="capture-retract"),
     path("<uuid:pk>/picture", captures.picture, name="capture-picture"),
+    path("<uuid:pk>/levels", captures.levels, name="capture-levels"),
     path("<uuid:pk>/original", captures.original, name="capture-original"),
 ]
 snapshot_urls: list[Any] = [

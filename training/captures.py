@@ -15,7 +15,7 @@ from registry.clock import seconds_from_now
 from registry.ids import new_id
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
-from training import arrivals, counts, pictures, policies, queue
+from training import arrivals, counts, drafts, pictures, policies, queue
 from training import regions as drawings
 from training.models import Capture, Decision, Verdict
 
@@ -35,6 +35,7 @@ UNDO_DEPTH = 1000  # how many of a person's acts are looked through for one that
 OTHER_BYTES = gettext_noop("Device %(device)s sent another picture under the name %(name)s before.")
 CLASS_MISSING = gettext_noop("Choose a defect class, or say OK.")
 CLASS_WITH_OK = gettext_noop("An OK part has no defect class.")
+REGIONS_WITH_OK = gettext_noop("Shapes are drawn on this picture: remove them to say OK, or decide NG.")
 CLASS_UNKNOWN = gettext_noop("Class %(number)s is not in the defect book of line %(line)s, or it was retired.")
 VERDICT_UNKNOWN = gettext_noop("A decision is OK or NG.")
 REASON_MISSING = gettext_noop("Say why the decision is taken back.")
@@ -144,6 +145,8 @@ def decide(
     """
     policies.check_can_review(capture.line, by=by)
     drawn = drawings.checked(regions, width=capture.width, height=capture.height)
+    if verdict == Verdict.OK and drawn:
+        raise Refused(REGIONS_WITH_OK)
     chosen = _checked_classes(capture.line, verdict, [*classes, *drawings.numbers(drawn)])
     with transaction.atomic():
         row = queue.locked(capture)
@@ -156,6 +159,7 @@ def decide(
             row, Capture.State.DECIDED, by=by, audited=False, decision=decision, claimed_by=None, claimed_until=None,
             second_look=False, decided_class=chosen[0] if chosen else 0,
         )  # fmt: skip
+        drafts.discard(row, by=by)
         counters.add(row.line, counts.NEW, -1)
         counters.add(row.line, counts.DECIDED)
     capture.refresh_from_db()

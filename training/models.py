@@ -138,6 +138,19 @@ class Decision(Row):
         indexes: ClassVar = [models.Index(fields=("by", "-created_at"), name="decision_by_person")]
 
 
+class Draft(Row):
+    """What one person has drawn and typed on a capture and not yet decided; gone with their decision."""
+
+    capture = models.ForeignKey(Capture, on_delete=models.CASCADE, related_name="drafts")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    data = models.JSONField(default=dict, help_text='{"regions", "comment", "tab": which page saved it}')
+    row_version = models.PositiveBigIntegerField(default=1, help_text="rises with each save: two tabs see each other")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=("capture", "by"), name="draft_once_per_person")]
+
+
 class GoldenSet(Row):
     """Captures that are never trained on and that every version is compared on. The leading one is shown first."""
 

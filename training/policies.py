@@ -73,6 +73,17 @@ def check_can_decide(capture: Capture, *, by: Actor) -> None:
     check_not_held(capture, by=by)
 
 
+def check_can_draft(capture: Capture, *, by: Actor) -> None:
+    """May this person keep a draft of this picture? Also while somebody else holds it: nothing drawn is thrown away."""
+    check_can_review(capture.line, by=by)
+    if capture.state not in Capture.OPEN:
+        raise Refused(NOT_OPEN)
+
+
+def can_draft(capture: Capture, *, by: Actor) -> bool:
+    return allowed(check_can_draft, capture, by=by)
+
+
 def can_decide(capture: Capture, *, by: Actor) -> bool:
     return allowed(check_can_decide, capture, by=by)
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import heapq
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
+from console import previews
 from console.facts import filters as narrowing
 from console.facts.paging import Page
 from registry.lifecycle import why_not
 from registry.models import DefectClass, Release, Station
-from training import policies, queue
+from training import drafts, policies, queue
 from training.models import Capture, Decision, Verdict
 from training.selection import SHOW
 
@@ -140,6 +143,36 @@ class Reading:
         self.person = person
         self._book = classes if classes is not None else book(capture.line)
 
+    @cached_property
+    def deep(self) -> bool:
+        return previews.deep(self.capture)
+
+    # ---- what is drawn
+
+    @cached_property
+    def looked(self) -> bool:
+        """Is the place where the model looked worth an outline? Not when it found nothing."""
+        return bool(self.map) and self.capture.verdict != Verdict.OK
+
+    @cached_property
+    def drawn(self) -> str:
+        """The shapes of the standing decision, as JSON."""
+        return json.dumps(self.capture.decision.regions if self.capture.decision else [])
+
+    @cached_property
+    def draft(self) -> drafts.Opened:
+        """What this person has drawn and typed without deciding; nobody else's."""
+        return drafts.opened(self.capture, by=self.person) if not self.capture.decision else drafts.Opened()
+
+    @property
+    def draft_words(self) -> str:
+        return json.dumps(draft_words(self.draft))
+
+    @cached_property
+    def class_names(self) -> str:
+        """Class number -> name in the reader's language, for the tags of shapes; retired ones too."""
+        return json.dumps({str(entry.number): entry.name for entry in self._book})
+
     # ---- what the machine said
 
     @cached_property
@@ -258,6 +291,7 @@ class Reading:
                 "words": self.names(act.classes) if act.kind == Decision.Kind.DECIDED else act.get_kind_display(),
                 "who": _("you") if act.by_id == self.person.pk else str(act.by),
                 "comment": act.comment,
+                "regions": [_outline(region) for region in act.regions],
             }
             for act in reversed(acts)
         ]
@@ -268,10 +302,23 @@ class Reading:
         return ", ".join(sorted(sets))
 
 
+def _outline(region: Mapping[str, Any]) -> str:
+    """A stored region as points of an SVG polygon."""
+    points = region["points"]
+    if region["kind"] == "box":
+        (left, top), (right, bottom) = points
+        points = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    return " ".join(f"{x:g},{y:g}" for x, y in points)
+
+
+def draft_words(draft: drafts.Opened) -> dict[str, Any]:
+    """A draft as the page's script takes it; `saved` is plant time."""
+    at = timezone.localtime(draft.at).strftime("%H:%M:%S") if draft.at else ""
+    return {"regions": draft.regions, "comment": draft.comment, "version": draft.version, "saved": at}
+
+
 def held_by_other(capture: Capture, person: User) -> bool:
     """Does somebody else hold a claim that has not run out? For marking tiles; the policy decides when it matters."""
-    from django.utils import timezone
-
     return bool(
         capture.claimed_by_id not in (None, person.pk)
         and capture.claimed_until

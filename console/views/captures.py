@@ -18,12 +18,12 @@ from console.facts import captures as facts
 from console.facts import filters as narrowing
 from console.facts.captures import Reading
 from console.facts.filters import Filters
-from console.forms import CommentForm, DecisionForm, ReasonForm
+from console.forms import CommentForm, DecisionForm, DraftForm, ReasonForm, WindowForm
 from console.http import acting_lines, go, page, render, wants_json
 from edge.pictures import PictureRefused
 from registry import blobs, counters
 from registry.lifecycle import Refused, why_not
-from training import captures, counts, pictures, policies, queue
+from training import captures, counts, drafts, pictures, policies, queue
 from training.models import Capture
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ def decide(request: Request, capture: Capture) -> HttpResponse:
     if not form.is_valid():
         raise Refused(form.problem)
     verdict, classes = form.cleaned_data["choice"]
-    captures.decide(capture, verdict=verdict, classes=classes, comment=form.cleaned_data["comment"], by=request.user)
+    said = {name: form.cleaned_data[name] for name in ("comment", "regions")}
+    captures.decide(capture, verdict=verdict, classes=classes, by=request.user, **said)
     return _next(request, capture.line)
 
 
@@ -222,6 +223,24 @@ def _grid(request: Request) -> HttpResponse:
 
 
 @page(REVIEW, of=Capture, methods="POST")
+def draft(request: Request, capture: Capture) -> HttpResponse:
+    """Keep what this person has drawn and typed so far; 409 with what stands when another page of theirs saved it."""
+    form = DraftForm(request.POST)
+    if not form.is_valid():
+        raise Refused(form.problem)
+    sent = form.cleaned_data
+    try:
+        kept = drafts.save(
+            capture, drawn=sent["regions"], comment=sent["comment"], version=sent["version"], tab=sent["tab"],
+            by=request.user,
+        )  # fmt: skip
+    except drafts.Changed as changed:
+        standing = facts.draft_words(changed.standing)
+        return JsonResponse({"error": "changed", "sentence": str(changed), "standing": standing}, status=409)
+    return JsonResponse(facts.draft_words(kept))
+
+
+@page(REVIEW, of=Capture, methods="POST")
 def skip(request: Request, capture: Capture) -> HttpResponse:
     captures.skip(capture, by=request.user)
     return _next(request, capture.line)
@@ -279,20 +298,39 @@ def _rail_item(request: Request, capture: Capture) -> str:
 
 @page("line.view", of=Capture)
 def picture(request: Request, capture: Capture) -> HttpResponse:
-    """A JPEG for every browser, `?size=thumb|stage`: 16-bit greys through the line's window, upright, no metadata."""
+    """A JPEG for every browser, `?size=thumb|stage`, upright, no metadata: 16-bit greys through the line's window, or
+    through `?low=&high=` in stored values.
+    """
     size = request.GET.get("size", "stage")
     if size not in previews.SIZES:
         raise Http404(f"no size {size}")
-    headers = {"ETag": f'"{previews.name(capture, size)}"', "Cache-Control": "private, max-age=600", "Vary": "Cookie"}
-    if request.headers.get("If-None-Match") == headers["ETag"]:
+    window = WindowForm(request.GET).window() if previews.deep(capture) else None
+    etag = f'"{previews.name(capture, size, window)}"'
+    headers = {
+        "ETag": etag,
+        "Cache-Control": "private, max-age=600",
+        "Vary": "Cookie",
+    }
+    if request.headers.get("If-None-Match") == etag:
         return HttpResponseNotModified(headers=headers)
     try:
-        return HttpResponse(previews.read(capture, size), content_type="image/jpeg", headers=headers)
+        return HttpResponse(previews.read(capture, size, window), content_type="image/jpeg", headers=headers)
     except PictureRefused as refused:
         return HttpResponse(pictures.sentence(refused), status=422, content_type="text/plain; charset=utf-8")
     except (blobs.Missing, blobs.Damaged):
         sentence = _("The stored bytes of this picture are missing or damaged. Tell your site administrator.")
         return HttpResponse(sentence, status=410, content_type="text/plain; charset=utf-8")
+
+
+@page("line.view", of=Capture)
+def levels(request: Request, capture: Capture) -> HttpResponse:
+    """For the sliders of a 16-bit picture: its stored values from least to greatest, and its window."""
+    if not previews.deep(capture):
+        raise Http404(f"capture {capture.pk} has 8 bits")
+    try:
+        return JsonResponse(previews.levels(capture))
+    except (PictureRefused, blobs.Missing, blobs.Damaged):
+        return JsonResponse({"error": "broken"}, status=410)  # the canvas says so in words
 
 
 @page("line.view", of=Capture)

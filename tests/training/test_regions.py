@@ -47,7 +47,7 @@ def test_a_drawn_class_counts_as_said_and_makes_the_part_ng(plant: Plant) -> Non
     assert (decision.classes, capture.decided_class) == ([1], 1)
     captures.retract(capture, reason="looked again", by=plant.seoyeon)
     assert capture.decided_class is None
-    with pytest.raises(Refused, match="no defect class"):
+    with pytest.raises(Refused, match="remove them to say OK"):
         captures.decide(capture, verdict="OK", regions=[BOX], by=plant.haneul)
     with pytest.raises(Refused, match="not in the defect book"):
         captures.decide(capture, verdict="NG", regions=[BOX | {"number": 9}], by=plant.haneul)
