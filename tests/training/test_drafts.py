@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from registry.lifecycle import Refused
-from training import captures, drafts
+from training import captures, drafts, queue
 from training.models import Draft
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_a_decision_that_was_taken_back_begins_with_its_own_shapes(plant: Plant)
 
 def test_a_draft_is_kept_for_its_owner_while_somebody_else_holds_the_picture(plant: Plant) -> None:
     capture = plant.capture()
-    captures.claim(capture, by=plant.seoyeon)
+    queue.claim_one(capture, by=plant.seoyeon)
     assert drafts.save(capture, drawn=[BOX], by=plant.haneul).version == 1
 
 
