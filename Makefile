@@ -4,10 +4,10 @@ PY := .venv/bin/python
 T ?=
 N ?= 2
 
-.PHONY: help setup demo up test chaos check fix loop lock clean
+.PHONY: help setup demo up test chaos check fix loop bench-review lock clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
 
 setup: ## virtual environment, browser parts, translations
 	@deploy/setup.sh
@@ -24,6 +24,10 @@ loop: setup ## the whole loop without a browser; a table, and one JSON line at t
 test: ## all tests, Chromium included; T=tests/console picks some, N=4 runs so many modules side by side
 	@deploy/setup.sh test
 	@$(PY) -m pytest --ignore=tests/chaos -n $(N) --dist loadfile --no-loadscope-reorder $(T)
+
+bench-review: ## review pages at a million captures, beside Django's own paginator; minutes
+	@deploy/setup.sh test
+	@$(PY) -m bench.review
 
 chaos: ## tests that kill processes during real trainings; minutes
 	@deploy/setup.sh test

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -53,11 +54,23 @@ class ReasonForm(Form):
     reason = forms.CharField(label=_("Reason"), max_length=500, widget=forms.Textarea(attrs={"rows": 3}))
 
 
+def read_regions(text: str) -> list[Any]:
+    """What the page drew, as JSON; training.regions checks what is in it. Raises ValidationError."""
+    try:
+        found = json.loads(text or "[]")
+    except ValueError as error:
+        raise forms.ValidationError(_("The drawn shapes could not be read.")) from error
+    if not isinstance(found, list) or not all(isinstance(region, dict) for region in found):
+        raise forms.ValidationError(_("The drawn shapes could not be read."))
+    return found
+
+
 class DecisionForm(Form):
     """One decision, as its button says it: `OK`, `NG:3` (class numbers, main one first), or a bare `NG`."""
 
     choice = forms.CharField(max_length=80)
     comment = forms.CharField(required=False, max_length=2000)
+    regions = forms.CharField(required=False)
 
     problem = gettext_noop("The form did not say OK or NG. Reload the page and decide again.")
 
@@ -68,6 +81,37 @@ class DecisionForm(Form):
         ):
             raise forms.ValidationError(_("Unknown choice."))
         return verdict, [int(part) for part in numbers.split(",") if part]
+
+    def clean_regions(self) -> list[Any]:
+        return read_regions(self.cleaned_data["regions"])
+
+
+class DraftForm(Form):
+    """What is drawn and typed so far, the version that it began with, and which page sends it."""
+
+    comment = forms.CharField(required=False, max_length=2000, strip=False)
+    regions = forms.CharField(required=False)
+    version = forms.IntegerField(min_value=0, max_value=2**53)
+    tab = forms.CharField(required=False, max_length=64)
+
+    problem = gettext_noop("This draft could not be read. Reload the page; what you drew is kept in this browser.")
+
+    def clean_regions(self) -> list[Any]:
+        return read_regions(self.cleaned_data["regions"])
+
+
+class WindowForm(Form):
+    """Black and white of a 16-bit picture, in stored values; both or none."""
+
+    low = forms.FloatField(required=False)
+    high = forms.FloatField(required=False)
+
+    def window(self) -> tuple[float, float] | None:
+        """(black, white), or None for the line's own: also when the address says nothing useful."""
+        if not self.is_valid():
+            return None
+        low, high = self.cleaned_data["low"], self.cleaned_data["high"]
+        return (low, high) if low is not None and high is not None and low < high else None
 
 
 class CommentForm(Form):
@@ -146,6 +190,23 @@ class AuditFilterForm(Form):
     def filters(self) -> dict[str, str]:
         self.is_valid()
         return {name: str(self.cleaned_data.get(name) or "") for name in ("person", "noun", "words")}
+
+
+class ExportForm(Form):
+    """How pictures leave: which format, with the files or only labels, and what COCO counts from."""
+
+    format = forms.ChoiceField(label=_("Format"), widget=forms.RadioSelect, initial="coco")
+    with_pictures = forms.BooleanField(label=_("With the pictures"), required=False, initial=True)
+    first_id = forms.ChoiceField(
+        label=_("COCO counts classes from"),
+        choices=[("1", "1"), ("0", "0")],
+        required=False,
+        help_text=_("The file says which; Loopline reads both."),
+    )
+
+    def __init__(self, *args: Any, formats: list[tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["format"].choices = formats  # type: ignore[attr-defined]
 
 
 class SnapshotForm(Form):

@@ -51,7 +51,8 @@ class Frame:
         match = request.resolver_match
         self.name = (match.url_name if match else None) or ""
         # The menu is also re-read on its own, for the page that it stands on.
-        self.noun = request.GET.get("at", "") if self.name == "overview-stops" else self.name.split("-")[0]
+        noun = request.GET.get("at", "") if self.name == "overview-stops" else self.name.split("-")[0]
+        self.noun = {"transfer": "capture"}.get(noun, noun)  # imports and exports hang under Review
         self.theme = getattr(request, "theme", "light")
         self.line = getattr(request, "line", None)
         self.signed_in = request.user.is_authenticated if hasattr(request, "user") else False

@@ -66,3 +66,18 @@ class SignInTries(models.Model):
     key = models.CharField(primary_key=True, max_length=32)
     count = models.PositiveIntegerField(default=1)
     until = models.DateTimeField(db_index=True)
+
+
+class SavedView(models.Model):
+    """Filters of the review that a person keeps under a name, as the query string of the grid."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_views")
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=1000, blank=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=("user", "name"), name="view_name_once_per_person")]
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name

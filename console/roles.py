@@ -23,14 +23,18 @@ ROLES: dict[str, Role] = {
         Role(
             "engineer",
             _("quality engineer"),
-            VIEW | {"capture.review", "snapshot.freeze", "job.submit", "job.cancel", "promotion.request"},
+            VIEW
+            | {"capture.review", "capture.import", "capture.export"}
+            | {"snapshot.freeze", "job.submit", "job.cancel", "promotion.request"},
         ),
+        Role("supervisor", _("review supervisor"), VIEW | {"capture.review", "capture.supervise"}),
         Role("approver", _("approver"), VIEW | {"promotion.approve", "audit.view"}),
         Role("operator", _("operator"), VIEW | {"rollout.operate", "capture.flag"}),
         Role(
             "ml_engineer",
             _("ML engineer"),
-            VIEW | {"snapshot.freeze", "job.submit", "job.cancel", "promotion.request", "base.import"},
+            VIEW
+            | {"capture.export", "snapshot.freeze", "job.submit", "job.cancel", "promotion.request", "base.import"},
         ),
         Role("administrator", _("site administrator"), VIEW | {"device.administer", "person.administer", "audit.view"}),
     )

@@ -92,7 +92,8 @@ TEMPLATES = [
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 
-# Device pictures never pass here (console.asgi has their own door); forms and folder uploads do.
+# Device pictures and archives never pass here (console.asgi has doors for them); forms do.
+UPLOAD_MAX_BYTES = envint("LOOPLINE_UPLOAD_MAX_MB", 2048, least=1, most=1_000_000) * 1_000_000
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5_000_000
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 

@@ -19,6 +19,7 @@ from console.views import (
     rollouts,
     session,
     snapshots,
+    transfers,
     versions,
 )
 
@@ -36,19 +37,35 @@ capture_urls: list[Any] = [
     path("", captures.index, name="capture-list"),
     path("review/", captures.review, name="capture-review"),
     path("undo", captures.undo, name="capture-undo"),
+    path("together", captures.decide_together, name="capture-decide-together"),
+    path("together/undo", captures.undo_in_grid, name="capture-undo-together"),
+    path("views", captures.keep_view, name="capture-views"),
     path("<uuid:pk>/", captures.detail, name="capture-detail"),
     path("<uuid:pk>/work", captures.work, name="capture-work"),
     path("<uuid:pk>/decide", captures.decide, name="capture-decide"),
+    path("<uuid:pk>/draft", captures.draft, name="capture-draft"),
     path("<uuid:pk>/skip", captures.skip, name="capture-skip"),
     path("<uuid:pk>/second-look", captures.second_look, name="capture-second-look"),
+    path("<uuid:pk>/free", captures.free, name="capture-free"),
     path("<uuid:pk>/retract", captures.retract, name="capture-retract"),
     path("<uuid:pk>/picture", captures.picture, name="capture-picture"),
+    path("<uuid:pk>/levels", captures.levels, name="capture-levels"),
     path("<uuid:pk>/original", captures.original, name="capture-original"),
 ]
 snapshot_urls: list[Any] = [
     path("", snapshots.index, name="snapshot-list"),
     path("new", snapshots.new, name="snapshot-new"),
     path("<uuid:pk>/", snapshots.detail, name="snapshot-detail"),
+]
+transfer_urls: list[Any] = [
+    path("", transfers.index, name="transfer-list"),
+    path("new", transfers.new, name="transfer-new"),
+    path("upload", transfers.upload, name="transfer-upload"),
+    path("<uuid:pk>/", transfers.detail, name="transfer-detail"),
+    path("<uuid:pk>/confirm", transfers.confirm, name="transfer-confirm"),
+    path("<uuid:pk>/format", transfers.look_as, name="transfer-format"),
+    path("<uuid:pk>/cancel", transfers.cancel, name="transfer-cancel"),
+    path("<uuid:pk>/download", transfers.download, name="transfer-download"),
 ]
 job_urls: list[Any] = [
     path("", jobs.index, name="job-list"),
@@ -100,6 +117,7 @@ urlpatterns: list[Any] = [
     path("live/", include(live_urls)),
     path("captures/", include(capture_urls)),
     path("snapshots/", include(snapshot_urls)),
+    path("transfers/", include(transfer_urls)),
     path("jobs/", include(job_urls)),
     path("versions/", include(version_urls)),
     path("promotions/", include(promotion_urls)),

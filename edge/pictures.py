@@ -95,6 +95,29 @@ def decode(data: bytes, window: tuple[float, float] | None = None, max_pixels: i
     return np.ascontiguousarray(turned)
 
 
+@dataclass(frozen=True)
+class Extent:
+    """Stored values of a single-channel picture: least and greatest, and the window that `decode` takes by itself."""
+
+    least: float
+    most: float
+    low: float
+    high: float
+
+
+def extent(data: bytes, max_pixels: int = MAX_PIXELS) -> Extent:
+    """What a window can be chosen from. Raises PictureRefused, also for pictures that need none."""
+    image = _load(data, max_pixels)
+    if image.mode not in _DEEP_MODES:
+        raise PictureRefused("unsupported", format=image.format, mode=image.mode)
+    values = np.asarray(image).astype(np.float64)
+    finite = values[np.isfinite(values)]
+    if finite.size == 0:
+        raise PictureRefused("unsupported", format=image.format, mode=image.mode)
+    low, high = _automatic(finite)
+    return Extent(float(finite.min()), float(finite.max()), low, high)
+
+
 def preview(data: bytes, longest: int, window: tuple[float, float] | None = None) -> bytes:
     """A JPEG for browsers, longest side at most `longest` pixels; never enlarged, no metadata of the original."""
     image = Image.fromarray(decode(data, window))
@@ -266,14 +289,20 @@ def _windowed(values: np.ndarray, window: tuple[float, float] | None) -> np.ndar
         finite = values[np.isfinite(values)]
         if finite.size == 0:
             raise ValueError("no finite value")
-        low, high = (float(v) for v in np.percentile(finite, (0.5, 99.5)))
-        if high <= low:  # nearly constant: show what little there is, else a single bright speck would vanish
-            low, high = float(finite.min()), float(finite.max())
+        low, high = _automatic(finite)
     else:
         low, high = float(window[0]), float(window[1])
     scaled = (values - low) * (255.0 / (high - low if high > low else 1.0))
     scaled = np.nan_to_num(scaled, nan=0.0, posinf=255.0, neginf=0.0)
     return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+
+
+def _automatic(finite: np.ndarray) -> tuple[float, float]:
+    """The window of a picture whose line declares none."""
+    low, high = (float(v) for v in np.percentile(finite, (0.5, 99.5)))
+    if high <= low:  # nearly constant: show what little there is, else a single bright speck would vanish
+        low, high = float(finite.min()), float(finite.max())
+    return low, high
 
 
 def _bits(image: Image.Image, data: bytes) -> int:

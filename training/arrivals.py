@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from django.utils.dateparse import parse_datetime
 
 from registry import lines
-from registry.models import Station
+from registry.models import DefectClass, Release, Station
 from training.models import Capture, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from uuid import UUID
 
     from registry.models import Line
 
@@ -39,8 +41,8 @@ def columns(
     return found
 
 
-def prediction_columns(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Reason, sampling weight and prediction as a device sent them."""
+def prediction_columns(line: Line, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Reason, sampling weight and prediction as a device sent them, and what the queue is ordered by."""
     reason = meta.get("reason")
     found: dict[str, Any] = {
         "reason": reason if reason in DEVICE_REASONS else Capture.Reason.OPERATOR,
@@ -54,10 +56,15 @@ def prediction_columns(meta: Mapping[str, Any]) -> dict[str, Any]:
     if verdict not in Verdict.values or score is None:
         return found
     number = said.get("release_number")
+    number = number if isinstance(number, int) and 0 < number < 2**31 else None
+    top = _top_class(line, number, said.get("probabilities") or [])
     return found | {
         "verdict": verdict,
         "score": score,
-        "release_number": number if isinstance(number, int) and 0 < number < 2**31 else None,
+        "release_number": number,
+        "doubt": _doubt(score, said.get("thresholds") or {}),
+        "predicted_class": top,
+        "urgent": top is not None and DefectClass.objects.filter(line=line, number=top, critical=True).exists(),
         "prediction": {
             "probabilities": [value for value in map(_share, said.get("probabilities") or []) if value is not None][
                 :256
@@ -68,6 +75,32 @@ def prediction_columns(meta: Mapping[str, Any]) -> dict[str, Any]:
             "map": _map(said.get("map")),
         },
     }
+
+
+def _doubt(score: float, thresholds: Mapping[str, Any]) -> float:
+    """1 in the middle of the review band, falling to 0 at the far end of the scale."""
+    low, high = _share(thresholds.get("ok_below")), _share(thresholds.get("ng_from"))
+    middle = 0.5 if low is None or high is None else (low + high) / 2
+    return 1.0 - abs(score - middle) / max(middle, 1.0 - middle)
+
+
+def _top_class(line: Line, release_number: int | None, probabilities: list[Any]) -> int | None:
+    """The number of the most probable class, by the class table of the release that judged."""
+    shares = [_share(value) or 0.0 for value in probabilities]
+    if not release_number or not shares:
+        return None
+    try:
+        table = _class_numbers(line.pk, release_number)
+    except Release.DoesNotExist:
+        return None
+    return table[shares.index(max(shares))] if len(table) == len(shares) else None
+
+
+@lru_cache(maxsize=64)
+def _class_numbers(line_id: UUID, release_number: int) -> tuple[int, ...]:
+    """Class numbers of a release by column; kept, because a published release never changes."""
+    release = Release.objects.select_related("version").get(line=line_id, number=release_number)
+    return tuple(int(entry["number"]) for entry in release.version.manifest.get("classes", ()))
 
 
 def _text(value: Any, size: int) -> str:

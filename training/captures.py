@@ -1,46 +1,46 @@
-"""Captures: how they arrive, how people claim, decide, skip and take back.
-
-Decisions are only ever added. A claim is a lease on the database's clock: two people never hold the same picture.
-"""
+"""Captures: how they arrive, and how people decide, skip and take back. Decisions are only ever added."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import OuterRef, Q, Subquery
 from django.utils.translation import gettext_noop
 
 from registry import audit, blobs, counters, events, lifecycle
-from registry.clock import DatabaseNow, seconds_from_now
+from registry.clock import seconds_from_now
+from registry.ids import new_id
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
-from training import arrivals, counts, pictures, policies
+from training import arrivals, counts, drafts, pictures, policies, queue
+from training import regions as drawings
 from training.models import Capture, Decision, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
     from uuid import UUID
-
-    from django.db.models import QuerySet
 
     from edge.pictures import PictureInfo
     from registry.audit import Actor
     from registry.models import Device
     from training.policies import Person
 
-CLAIM_S = 600
-UNDO_DEPTH = 500  # how many of a person's acts are looked through for one that can be taken back
+MOST_TOGETHER = 500
+UNDO_DEPTH = 1000  # how many of a person's acts are looked through for one that can be taken back
 
 OTHER_BYTES = gettext_noop("Device %(device)s sent another picture under the name %(name)s before.")
 CLASS_MISSING = gettext_noop("Choose a defect class, or say OK.")
 CLASS_WITH_OK = gettext_noop("An OK part has no defect class.")
+REGIONS_WITH_OK = gettext_noop("Shapes are drawn on this picture: remove them to say OK, or decide NG.")
 CLASS_UNKNOWN = gettext_noop("Class %(number)s is not in the defect book of line %(line)s, or it was retired.")
 VERDICT_UNKNOWN = gettext_noop("A decision is OK or NG.")
 REASON_MISSING = gettext_noop("Say why the decision is taken back.")
+NOTHING_CHOSEN = gettext_noop("Choose at least one picture.")
+TOO_MANY_CHOSEN = gettext_noop("At most %(most)s pictures can be decided together.")
 NOTHING_TO_UNDO = gettext_noop("There is nothing of yours to take back on line %(line)s.")
 
 
@@ -67,7 +67,9 @@ def receive(
     Raises Refused when the device used the same name for other bytes.
     """
     line = device.line
-    fields = arrivals.columns(line, meta, station=device.station, arrived_at=now) | arrivals.prediction_columns(meta)
+    fields = arrivals.columns(line, meta, station=device.station, arrived_at=now) | arrivals.prediction_columns(
+        line, meta
+    )
     identity = {"device": device, "device_capture_id": device_capture_id}
     capture, created = _create(line, identity, digest, size_bytes, info, fields)
     if not created and capture.digest != digest:
@@ -76,11 +78,18 @@ def receive(
 
 
 def import_one(
-    line: Line, source: Path | bytes, meta: Mapping[str, Any], *, by: Actor, max_pixels: int = pictures.MAX_PIXELS
+    line: Line,
+    source: Path | bytes,
+    meta: Mapping[str, Any],
+    *,
+    by: Actor,
+    max_pixels: int = pictures.MAX_PIXELS,
+    checked: Callable[[str], PictureInfo | None] = lambda digest: None,
 ) -> tuple[Capture, bool]:
     """Bring one picture in by hand: (capture, created). The same bytes on the same line are the same capture.
 
     `meta`: lot, serial, part, station (row or code), shift, product, taken_at, file_name. Raises PictureRefused.
+    `checked`: what `pictures` said of these bytes a moment ago, by digest; they are then not decoded again.
     """
     policies.check_can_import(line, by=by)
     data = source if isinstance(source, bytes) else source.read_bytes()
@@ -88,7 +97,7 @@ def import_one(
     standing = Capture.objects.filter(line=line, device=None, digest=digest).first()
     if standing:
         return standing, False
-    info = pictures.check_bytes(data, max_pixels)
+    info = checked(digest) or pictures.check_bytes(data, max_pixels)
     blobs.put(data)
     fields = arrivals.columns(line, meta) | {"reason": Capture.Reason.IMPORT}
     return _create(line, {"line": line, "device": None, "digest": digest}, digest, len(data), info, fields)
@@ -116,112 +125,79 @@ def _create(
     return capture, True
 
 
-# ------------------------------------------------------------------------------------------------ the queue
-
-
-def queue(line: Line, *, by: Person, filters: Mapping[str, Any] | None = None) -> QuerySet[Capture]:
-    """What this person may be given, oldest first: open, not somebody else's, not put aside by themself.
-
-    `filters`: column lookups (lot=, product=, reason=, ...), and `skipped=True` for what this person skipped.
-    """
-    wanted = dict(filters or {})
-    skipped = wanted.pop("skipped", False)
-    last = Decision.objects.filter(capture=OuterRef("pk"), by=by).order_by("-created_at", "-id").values("kind")[:1]
-    rows = Capture.objects.filter(counts.QUEUE, line=line, **wanted).annotate(my_last=Subquery(last))
-    aside = Q(my_last=Decision.Kind.SKIPPED) | Q(my_last=Decision.Kind.SECOND_LOOK, state=Capture.State.DISPUTED)
-    rows = rows.filter(my_last=Decision.Kind.SKIPPED) if skipped else rows.exclude(Q(my_last__isnull=False) & aside)
-    free = Q(claimed_until__isnull=True) | Q(claimed_until__lte=DatabaseNow()) | Q(claimed_by=by)
-    return rows.filter(free).order_by("id")
-
-
-def skipped_count(line: Line, *, by: Person) -> int:
-    """How many open pictures this person has put aside."""
-    return queue(line, by=by, filters={"skipped": True}).count()
-
-
-def next_in_queue(
-    line: Line, *, by: Person, after: UUID | None = None, filters: Mapping[str, Any] | None = None
-) -> Capture | None:
-    """The next picture for this person, claimed for them; None when nothing is left. `after`: go on behind this one."""
-    policies.check_can_review(line, by=by)
-    rows = queue(line, by=by, filters=filters)
-    found = _take(rows.filter(id__gt=after), by, 1) if after else []
-    return next(iter(found or _take(rows.exclude(id=after) if after else rows, by, 1)), None)
-
-
-def claim(
-    target: Capture | Line,
-    *,
-    by: Person,
-    count: int = 1,
-    filters: Mapping[str, Any] | None = None,
-    exclude: Iterable[UUID] = (),
-) -> list[Capture]:
-    """Lease pictures to this person for ten minutes; claiming one's own again renews the lease.
-
-    A line gives the next `count` of its queue, the person's own first. A capture gives itself, or Refused names who
-    has it.
-    """
-    if isinstance(target, Capture):
-        return [_claim_one(target, by)]
-    policies.check_can_review(target, by=by)
-    rows = queue(target, by=by, filters=filters).exclude(id__in=list(exclude))
-    own = _take(rows.filter(claimed_by=by, claimed_until__gt=DatabaseNow()), by, count)
-    if len(own) < count:
-        own += _take(rows.exclude(id__in=[capture.pk for capture in own]), by, count - len(own))
-    return own
-
-
-def _take(rows: QuerySet[Capture], by: Person, count: int) -> list[Capture]:
-    """Lock up to `count` rows that nobody else is taking at this moment, and lease them."""
-    with transaction.atomic():
-        picked = [row.pk for row in rows.select_for_update(skip_locked=True, of=("self",))[:count]]
-        Capture.objects.filter(pk__in=picked).update(claimed_by=by, claimed_until=seconds_from_now(CLAIM_S))
-    return list(Capture.objects.filter(pk__in=picked).select_related("line__site").order_by("id"))
-
-
-def _claim_one(capture: Capture, by: Person) -> Capture:
-    with transaction.atomic():
-        row = _locked(capture)
-        policies.check_can_decide(row, by=by)
-        _lease(row, by)
-    capture.refresh_from_db()
-    return capture
-
-
-def release_claim(capture: Capture, *, by: Person) -> None:
-    """Give a picture back to the queue; without effect when it is not this person's."""
-    Capture.objects.filter(pk=capture.pk, claimed_by=by).update(claimed_by=None, claimed_until=None)
-
-
-def _locked(capture: Capture) -> Capture:
-    """The row as it is now, locked until the transaction ends."""
-    return Capture.objects.select_for_update(of=("self",)).select_related("line__site", "claimed_by").get(pk=capture.pk)
-
-
-def _lease(row: Capture, by: Person) -> None:
-    Capture.objects.filter(pk=row.pk).update(claimed_by=by, claimed_until=seconds_from_now(CLAIM_S))
-
-
 # ------------------------------------------------------------------------------------------------ deciding
 
 
-def decide(capture: Capture, *, verdict: str, classes: Iterable[int] = (), comment: str = "", by: Person) -> Decision:
-    """Record what a person says of the part. `classes` are numbers of the defect book, main one first; none for OK."""
+def decide(
+    capture: Capture,
+    *,
+    verdict: str,
+    classes: Iterable[int] = (),
+    regions: Iterable[Mapping[str, Any]] = (),
+    comment: str = "",
+    batch: UUID | None = None,
+    by: Person,
+) -> Decision:
+    """Record what a person says of the part. `classes` are numbers of the defect book, main one first; none for OK.
+
+    `regions` as training.regions describes; a class that is drawn counts as said. `batch` marks what was decided
+    together.
+    """
     policies.check_can_review(capture.line, by=by)
-    chosen = _checked_classes(capture.line, verdict, classes)
+    drawn = drawings.checked(regions, width=capture.width, height=capture.height)
+    if verdict == Verdict.OK and drawn:
+        raise Refused(REGIONS_WITH_OK)
+    chosen = _checked_classes(capture.line, verdict, [*classes, *drawings.numbers(drawn)])
     with transaction.atomic():
-        row = _locked(capture)
+        row = queue.locked(capture)
         policies.check_can_decide(row, by=by)
-        decision = _record(row, Decision.Kind.DECIDED, by, verdict=verdict, classes=chosen, comment=comment.strip())
-        lifecycle.move(
-            row, Capture.State.DECIDED, by=by, audited=False,
-            decision=decision, claimed_by=None, claimed_until=None, second_look=False,
+        decision = _record(
+            row, Decision.Kind.DECIDED, by,
+            verdict=verdict, classes=chosen, regions=drawn, comment=comment.strip(), batch=batch,
         )  # fmt: skip
+        lifecycle.move(
+            row, Capture.State.DECIDED, by=by, audited=False, decision=decision, claimed_by=None, claimed_until=None,
+            second_look=False, decided_class=chosen[0] if chosen else 0,
+        )  # fmt: skip
+        drafts.discard(row, by=by)
         counters.add(row.line, counts.NEW, -1)
         counters.add(row.line, counts.DECIDED)
     capture.refresh_from_db()
     return decision
+
+
+@dataclass
+class Together:
+    """What came of deciding several pictures at once. `left`: [(capture, sentence)] that were not decided."""
+
+    batch: UUID
+    decided: list[Capture] = field(default_factory=list)
+    left: list[tuple[Capture, str]] = field(default_factory=list)
+
+
+def decide_together(
+    line: Line, ids: Iterable[UUID], *, verdict: str, classes: Iterable[int] = (), comment: str = "", by: Person
+) -> Together:
+    """Decide these pictures alike; `undo_last` takes all of them back at once.
+
+    The ids are what the person saw and chose: nothing is looked up again by a filter. A picture that somebody else
+    holds or has decided meanwhile is left alone and listed with its sentence.
+    """
+    wanted = list(dict.fromkeys(ids))
+    if not wanted:
+        raise Refused(NOTHING_CHOSEN)
+    if len(wanted) > MOST_TOGETHER:
+        raise Refused(TOO_MANY_CHOSEN, most=MOST_TOGETHER)
+    policies.check_can_review(line, by=by)
+    chosen = _checked_classes(line, verdict, classes)
+    done = Together(batch=new_id())
+    for capture in Capture.objects.filter(line=line, pk__in=wanted).select_related("line__site").order_by("id"):
+        try:
+            decide(capture, verdict=verdict, classes=chosen, comment=comment, batch=done.batch, by=by)
+            done.decided.append(capture)
+        except Refused as refused:
+            done.left.append((capture, str(refused)))
+    return done
 
 
 def _checked_classes(line: Line, verdict: str, classes: Iterable[int]) -> list[int]:
@@ -247,7 +223,7 @@ def _record(row: Capture, kind: str, by: Person, **fields: Any) -> Decision:
 def skip(capture: Capture, *, by: Person) -> Decision:
     """Put a picture aside without a decision: it stays in the queue for the others, and last in one's own."""
     with transaction.atomic():
-        row = _locked(capture)
+        row = queue.locked(capture)
         policies.check_can_decide(row, by=by)
         decision = _record(row, Decision.Kind.SKIPPED, by)
         Capture.objects.filter(pk=row.pk, claimed_by=by).update(claimed_by=None, claimed_until=None)
@@ -259,7 +235,7 @@ def skip(capture: Capture, *, by: Person) -> Decision:
 def ask_second_look(capture: Capture, *, by: Person, comment: str = "") -> Decision:
     """Ask somebody else to decide: the picture becomes disputed and leaves one's own queue."""
     with transaction.atomic():
-        row = _locked(capture)
+        row = queue.locked(capture)
         policies.check_can_decide(row, by=by)
         decision = _record(row, Decision.Kind.SECOND_LOOK, by, comment=comment.strip())
         fields: dict[str, Any] = {"second_look": True, "claimed_by": None, "claimed_until": None}
@@ -279,7 +255,7 @@ def retract(capture: Capture, *, reason: str, by: Person) -> Decision:
     if not reason.strip():
         raise Refused(REASON_MISSING)
     with transaction.atomic():
-        row = _locked(capture)
+        row = queue.locked(capture)
         policies.check_can_retract(row, by=by)
         decision = _take_back(row, by, comment=reason.strip())
         audit.record(by, "capture.retracted", row, reason=reason.strip())
@@ -290,7 +266,7 @@ def retract(capture: Capture, *, reason: str, by: Person) -> Decision:
 def _take_back(row: Capture, by: Person, *, comment: str = "", **claim: Any) -> Decision:
     frozen_before = not counts.decided_since_snapshot(row.line).filter(pk=row.pk).exists()
     decision = _record(row, Decision.Kind.RETRACTED, by, comment=comment)
-    lifecycle.move(row, Capture.State.RETRACTED, by=by, audited=False, decision=None, **claim)
+    lifecycle.move(row, Capture.State.RETRACTED, by=by, audited=False, decision=None, decided_class=None, **claim)
     counters.add(row.line, counts.NEW)
     counters.add(row.line, counts.DECIDED, 0 if frozen_before else -1)
     return decision
@@ -299,24 +275,36 @@ def _take_back(row: Capture, by: Person, *, comment: str = "", **claim: Any) -> 
 def undo_last(*, by: Person, line: Line) -> Capture:
     """Take back this person's newest decision or skip on the line, and claim its picture for them.
 
-    Works across pictures, newest first, one act per call. What somebody has changed since is passed over: it is not
-    this person's to take back any more.
+    Works across pictures, newest first, one act per call; what was decided together is one act. What somebody has
+    changed since is passed over: it is not this person's to take back any more.
     """
     policies.check_can_review(line, by=by)
     with transaction.atomic():
         _one_at_a_time(by)
+        undone: Capture | None = None
+        batch: UUID | None = None
         for act in _acts_to_undo(line, by):
-            row = _locked(act.capture)
-            mine = act.kind == Decision.Kind.DECIDED and row.decision_id == act.pk
-            if mine and not row.reserved:
-                _take_back(row, by, claimed_by=by, claimed_until=seconds_from_now(CLAIM_S))
-                return _locked(row)
-            if act.kind == Decision.Kind.SKIPPED and policies.can_decide(row, by=by):
-                _record(row, Decision.Kind.UNSKIPPED, by)
-                _lease(row, by)
-                events.announce(*row.topics())
-                return _locked(row)
+            if undone is not None and (batch is None or act.batch != batch):
+                break
+            if row := _undo(act, by):
+                undone, batch = row, act.batch
+        if undone is not None:
+            return queue.locked(undone)
     raise Refused(NOTHING_TO_UNDO, line=line.name)
+
+
+def _undo(act: Decision, by: Person) -> Capture | None:
+    """Take this act back; None when it is no longer this person's to take back."""
+    row = queue.locked(act.capture)
+    if act.kind == Decision.Kind.DECIDED and row.decision_id == act.pk and not row.reserved:
+        _take_back(row, by, claimed_by=by, claimed_until=seconds_from_now(queue.CLAIM_S))
+        return row
+    if act.kind == Decision.Kind.SKIPPED and policies.can_decide(row, by=by):
+        _record(row, Decision.Kind.UNSKIPPED, by)
+        queue.lease(row, by)
+        events.announce(*row.topics())
+        return row
+    return None
 
 
 def _acts_to_undo(line: Line, by: Person) -> Iterable[Decision]:

@@ -11,18 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.utils.text import slugify
 from django.utils.translation import gettext_noop
 
 from edge.pictures import PictureRefused
-from registry import lines
 from registry.lifecycle import Refused
-from registry.models import DefectClass
 from training import captures, pictures, policies
+from training.defect_book import Book
 from training.models import Capture, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from registry.audit import Actor
     from registry.models import Line
@@ -62,13 +60,13 @@ def import_manifest(line: Line, folder: Path, *, by: Actor, decided: bool = True
     """
     policies.check_can_import(line, by=by)
     rows = list(_rows(folder))
-    if decided and isinstance(by, str) and any(_labels(row) is not None for row in rows):
+    if decided and isinstance(by, str) and any(labels_of(row) is not None for row in rows):
         raise Refused(NO_PERSON)
     if not any(_inside(folder, row["image"]) for row in rows):
         example = rows[0]["image"] if rows else ""
         raise Refused(NOTHING_MATCHED, count=len(rows), folder=str(folder), example=example)
     report = Report()
-    book = _Book(line, by, report)
+    book = Book(line, by=by)
     for row in rows:
         report.rows += 1
         try:
@@ -77,35 +75,20 @@ def import_manifest(line: Line, folder: Path, *, by: Actor, decided: bool = True
             report.refused.append({"image": row["image"], **pictures.stored_sentence(refused)})
         except Refused as refused:
             report.refused.append({"image": row["image"], **refused.as_json()})
+    report.classes_added = book.added
     return report
 
 
-class _Book:
-    """The line's classes by code; unknown ones are added as they come."""
-
-    def __init__(self, line: Line, by: Actor, report: Report) -> None:
-        self._line, self._by, self._report = line, by, report
-        self._numbers = {entry.code.lower(): entry.number for entry in DefectClass.objects.filter(line=line)}
-
-    def number(self, label: str) -> int:
-        code = slugify(label, allow_unicode=True)[:48]
-        if code not in self._numbers:
-            entry = lines.add_class(self._line, code=code, name_ko=label[:80], name_en=label[:80], by=self._by)
-            self._numbers[code] = entry.number
-            self._report.classes_added.append(entry.code)
-        return self._numbers[code]
-
-
 def _import_row(
-    line: Line, folder: Path, row: dict[str, str], book: _Book, *, by: Actor, decided: bool, report: Report
+    line: Line, folder: Path, row: dict[str, str], book: Book, *, by: Actor, decided: bool, report: Report
 ) -> None:
     path = _inside(folder, row["image"])
     if path is None:
         raise Refused(NOT_THERE if _is_relative(row["image"]) else OUTSIDE)
-    capture, created = captures.import_one(line, path, _meta(line, row, path), by=by)
+    capture, created = captures.import_one(line, path, meta_of(line, row, path.name), by=by)
     report.created += created
     report.known += not created
-    labels = _labels(row)
+    labels = labels_of(row)
     if not decided or labels is None or capture.state not in Capture.OPEN or capture.reserved:
         report.undecided += created and capture.state in Capture.OPEN
         return
@@ -114,7 +97,8 @@ def _import_row(
     report.decided += 1
 
 
-def _meta(line: Line, row: dict[str, str], path: Path) -> dict[str, Any]:
+def meta_of(line: Line, row: dict[str, str], file_name: str) -> dict[str, Any]:
+    """What a row says of its picture, but for its label."""
     era = row.get("era", "")
     product = row.get("product") or (f"era-{era}" if era else line.product)
     return {
@@ -125,11 +109,11 @@ def _meta(line: Line, row: dict[str, str], path: Path) -> dict[str, Any]:
         "shift": row.get("shift"),
         "product": product,
         "taken_at": row.get("captured_at") or row.get("taken_at"),
-        "file_name": path.name,
+        "file_name": file_name,
     }
 
 
-def _labels(row: dict[str, str]) -> list[str] | None:
+def labels_of(row: dict[str, str]) -> list[str] | None:
     """Class names, [] for OK, None where the manifest does not say."""
     label = row.get("label", "").strip()
     if label.lower() in NOTHING_SAID:
@@ -139,22 +123,28 @@ def _labels(row: dict[str, str]) -> list[str] | None:
     return [part.strip() for part in label.split(";") if part.strip()]
 
 
+def rows_of(lines: Iterable[str]) -> Iterator[dict[str, str]]:
+    """The rows of a manifest, each by column. Raises Refused for what is none."""
+    try:
+        reader = csv.DictReader(lines)
+        if "image" not in (reader.fieldnames or ()):
+            raise Refused(NO_IMAGE_COLUMN)
+        for row in reader:
+            yield {
+                key: (value or "").strip()
+                for key, value in row.items()
+                if isinstance(key, str) and not isinstance(value, list)
+            }
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise Refused(NOT_A_MANIFEST, detail=str(error)) from error
+
+
 def _rows(folder: Path) -> Iterator[dict[str, str]]:
     try:
         with (folder / MANIFEST).open(encoding="utf-8-sig", newline="") as handle:
-            reader = csv.DictReader(handle)
-            if "image" not in (reader.fieldnames or ()):
-                raise Refused(NO_IMAGE_COLUMN)
-            for row in reader:
-                yield {
-                    key: (value or "").strip()
-                    for key, value in row.items()
-                    if isinstance(key, str) and not isinstance(value, list)
-                }
+            yield from rows_of(handle)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Refused(NO_MANIFEST, folder=str(folder)) from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise Refused(NOT_A_MANIFEST, detail=str(error)) from error
 
 
 def _is_relative(name: str) -> bool:

@@ -76,12 +76,16 @@ class Capture(Aggregate):
     verdict = models.CharField(max_length=8, choices=Verdict, blank=True)
     score = models.FloatField(null=True, help_text="1 - p(OK), as the device said")
     prediction = models.JSONField(default=dict, help_text="probabilities, thresholds, coarse activation map")
+    predicted_class = models.PositiveIntegerField(null=True, help_text="number of the most probable class; 0 = OK")
+    doubt = models.FloatField(default=1.0, help_text="1 in the middle of the review band or unjudged, 0 at its far end")
+    urgent = models.BooleanField(default=False, help_text="the device saw a class that was critical when it arrived")
 
     claimed_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     claimed_until = models.DateTimeField(null=True)
     second_look = models.BooleanField(default=False)
     reserved = models.BooleanField(default=False, help_text="in a golden set: never trained on")
     decision = models.ForeignKey("Decision", on_delete=models.PROTECT, null=True, related_name="+")
+    decided_class = models.PositiveIntegerField(null=True, help_text="main class of the standing decision; 0 = OK")
 
     class Meta:
         constraints: ClassVar = [
@@ -96,6 +100,8 @@ class Capture(Aggregate):
         ]
         indexes: ClassVar = [
             models.Index(fields=("line", "state", "id"), name="capture_queue"),
+            models.Index(fields=("line", "state", "-doubt", "id"), name="capture_by_doubt"),
+            models.Index(fields=("line", "state", "-urgent", "id"), name="capture_by_urgency"),
             models.Index(fields=("line", "lot"), name="capture_lot"),
             models.Index(fields=("line", "serial"), name="capture_serial"),
         ]
@@ -122,12 +128,27 @@ class Decision(Row):
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     verdict = models.CharField(max_length=8, choices=Verdict, blank=True)
     classes = ArrayField(models.PositiveIntegerField(), default=list, help_text="defect class numbers; empty for OK")
+    regions = models.JSONField(default=list, help_text='[{"number", "kind", "points"}], pixels of the upright picture')
     comment = models.TextField(blank=True)
+    batch = models.UUIDField(null=True, help_text="decided together: undone together")
     predicted = models.JSONField(default=dict, help_text="what the reviewer was shown of the prediction")
 
     class Meta:
         ordering = ("created_at", "id")
         indexes: ClassVar = [models.Index(fields=("by", "-created_at"), name="decision_by_person")]
+
+
+class Draft(Row):
+    """What one person has drawn and typed on a capture and not yet decided; gone with their decision."""
+
+    capture = models.ForeignKey(Capture, on_delete=models.CASCADE, related_name="drafts")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    data = models.JSONField(default=dict, help_text='{"regions", "comment", "tab": which page saved it}')
+    row_version = models.PositiveBigIntegerField(default=1, help_text="rises with each save: two tabs see each other")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=("capture", "by"), name="draft_once_per_person")]
 
 
 class GoldenSet(Row):
@@ -300,3 +321,61 @@ class JobPoint(models.Model):
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=("job", "seq"), name="point_once_per_seq")]
         ordering = ("seq",)
+
+
+class Transfer(Aggregate):
+    """Annotated pictures on their way in or out. The row is the queue entry, like a job's; an uploaded archive waits in
+    it, looked at but not run, until a person confirms it."""
+
+    class Kind(models.TextChoices):
+        IMPORT = "import", _("import")
+        EXPORT = "export", _("export")
+
+    class State(models.TextChoices):
+        QUEUED = "QUEUED", _("queued")
+        RUNNING = "RUNNING", _("running")
+        DONE = "DONE", _("done")
+        FAILED = "FAILED", _("failed")
+        CANCELLED = "CANCELLED", _("cancelled")
+
+    MOVES: ClassVar[Moves] = {
+        "QUEUED": ("RUNNING", "CANCELLED"),
+        "RUNNING": ("DONE", "FAILED", "QUEUED", "CANCELLED"),
+        "DONE": (),
+        "FAILED": (),
+        "CANCELLED": (),
+    }
+    ENDED = ("DONE", "FAILED", "CANCELLED")
+
+    line = models.ForeignKey(Line, on_delete=models.PROTECT, related_name="transfers")
+    number = models.PositiveIntegerField()
+    state = models.CharField(max_length=16, choices=State, default=State.QUEUED)
+    kind = models.CharField(max_length=8, choices=Kind)
+    format = models.CharField(max_length=16, blank=True, help_text="code of training.formats, manifest or pictures")
+    asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    snapshot = models.ForeignKey(Snapshot, on_delete=models.PROTECT, null=True, related_name="transfers")
+    options = models.JSONField(default=dict, help_text="export: filters, with_pictures, first_id")
+    digest = models.CharField(max_length=64, blank=True, help_text="of the archive that came in or was made")
+    size_bytes = models.PositiveBigIntegerField(null=True)
+    file_name = models.CharField(max_length=255, blank=True, help_text="as the uploader's machine called it")
+    look = models.JSONField(default=dict, help_text="what importing would do, counted before anybody confirms")
+    progress = models.JSONField(default=dict, help_text="phase, done, of; after: last picture that was recorded")
+    report = models.JSONField(default=dict, help_text="what became of the pictures")
+    failure = models.JSONField(default=dict, help_text="why it ended badly: {text, params}")
+    confirmed_at = models.DateTimeField(null=True)
+    fence = models.PositiveIntegerField(default=0, help_text="rises with each claim, as a job's does")
+    deaths = models.PositiveSmallIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True)
+    woken_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-created_at",)
+        indexes: ClassVar = [models.Index(fields=("state", "created_at"), name="transfer_queue")]
+
+    def __str__(self) -> str:
+        return f"T-{self.number:04d}"
+
+    def topics(self) -> list[str]:
+        return [f"{self.line.code}.transfer.{self.pk}", f"{self.line.code}.transfers"]

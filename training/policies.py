@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 from registry import clock
 from registry.lifecycle import Refused
 from registry.policies import allowed, check_role
-from training.models import Capture, Job
+from training.models import Capture, Job, Transfer
 
 if TYPE_CHECKING:
     from registry.audit import Actor
@@ -30,6 +30,10 @@ IN_GOLDEN_SET = gettext_noop(
 )
 JOB_ENDED = gettext_noop("%(job)s has ended: it is %(state)s.")
 JOB_CANCELLING = gettext_noop("%(job)s is being cancelled already.")
+TRANSFER_ENDED = gettext_noop("%(transfer)s has ended: it is %(state)s.")
+CONFIRMED = gettext_noop("%(transfer)s is under way already.")
+NOT_LOOKED_AT = gettext_noop("%(file)s is still being looked at. The button works as soon as that is done.")
+NOT_MADE = gettext_noop("%(transfer)s has no file that could be downloaded.")
 NOT_ENDED_BADLY = gettext_noop("%(job)s can be asked for again once it failed, was cancelled or was poisoned.")
 
 
@@ -69,8 +73,28 @@ def check_can_decide(capture: Capture, *, by: Actor) -> None:
     check_not_held(capture, by=by)
 
 
+def check_can_draft(capture: Capture, *, by: Actor) -> None:
+    """May this person keep a draft of this picture? Also while somebody else holds it: nothing drawn is thrown away."""
+    check_can_review(capture.line, by=by)
+    if capture.state not in Capture.OPEN:
+        raise Refused(NOT_OPEN)
+
+
+def can_draft(capture: Capture, *, by: Actor) -> bool:
+    return allowed(check_can_draft, capture, by=by)
+
+
 def can_decide(capture: Capture, *, by: Actor) -> bool:
     return allowed(check_can_decide, capture, by=by)
+
+
+def check_can_free(capture: Capture, *, by: Actor) -> None:
+    """May this person take a picture from whoever holds it?"""
+    check_role(capture.line, "capture.supervise", by)
+
+
+def can_free(capture: Capture, *, by: Actor) -> bool:
+    return allowed(check_can_free, capture, by=by)
 
 
 def check_can_retract(capture: Capture, *, by: Actor) -> None:
@@ -86,7 +110,7 @@ def can_retract(capture: Capture, *, by: Actor) -> bool:
 
 
 def check_can_import(line: Line, *, by: Actor) -> None:
-    check_role(line, "capture.review", by, machines=True)
+    check_role(line, "capture.import", by, machines=True)
 
 
 def can_import(line: Line, *, by: Actor) -> bool:
@@ -138,3 +162,64 @@ def check_can_requeue(job: Job, *, by: Actor) -> None:
 
 def can_requeue(job: Job, *, by: Actor) -> bool:
     return allowed(check_can_requeue, job, by=by)
+
+
+# ------------------------------------------------------------------------------------------------ transfers
+
+
+def check_can_receive(line: Line, *, by: Actor) -> None:
+    """May this person import an archive? Its labels become their decisions, so they must be allowed to decide."""
+    check_role(line, "capture.import", by)
+    check_can_review(line, by=by)
+
+
+def can_receive(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_receive, line, by=by)
+
+
+def check_can_export(line: Line, *, by: Actor) -> None:
+    check_role(line, "capture.export", by)
+
+
+def can_export(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_export, line, by=by)
+
+
+def check_can_confirm(transfer: Transfer, *, by: Actor) -> None:
+    """May this person let the import run that has been looked at?"""
+    check_can_receive(transfer.line, by=by)
+    _check_goes_on(transfer)
+    if transfer.confirmed_at is not None:
+        raise Refused(CONFIRMED, transfer=str(transfer))
+    if not transfer.look:
+        raise Refused(NOT_LOOKED_AT, file=transfer.file_name)
+    if failure := transfer.look.get("failure"):
+        raise Refused(failure["text"], **failure["params"])
+
+
+def can_confirm(transfer: Transfer, *, by: Actor) -> bool:
+    return allowed(check_can_confirm, transfer, by=by)
+
+
+def check_can_cancel_transfer(transfer: Transfer, *, by: Actor) -> None:
+    (check_can_receive if transfer.kind == Transfer.Kind.IMPORT else check_can_export)(transfer.line, by=by)
+    _check_goes_on(transfer)
+
+
+def can_cancel_transfer(transfer: Transfer, *, by: Actor) -> bool:
+    return allowed(check_can_cancel_transfer, transfer, by=by)
+
+
+def _check_goes_on(transfer: Transfer) -> None:
+    if transfer.state in Transfer.ENDED:
+        raise Refused(TRANSFER_ENDED, transfer=str(transfer), state=str(transfer.get_state_display()))
+
+
+def check_can_download(transfer: Transfer, *, by: Actor) -> None:
+    check_can_export(transfer.line, by=by)
+    if transfer.kind != Transfer.Kind.EXPORT or transfer.state != Transfer.State.DONE:
+        raise Refused(NOT_MADE, transfer=str(transfer))
+
+
+def can_download(transfer: Transfer, *, by: Actor) -> bool:
+    return allowed(check_can_download, transfer, by=by)

@@ -10,7 +10,7 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_shutting_down
 
-from training import jobs, runner
+from training import jobs, runner, transfer_runner, transfers
 
 # One shared byte: the signal comes in the worker's main process, jobs run in a child that was forked after this line.
 _stopping = mmap.mmap(-1, 1)
@@ -33,7 +33,23 @@ def run_job(job_id: str) -> None:
     runner.run(job_id, worker=f"worker:train@{socket.gethostname()}", should_stop=lambda: _should_stop(parent))
 
 
+@shared_task(name="training.tasks.run_transfer")
+def run_transfer(transfer_id: str) -> None:
+    """Do this import or export if it is queued and confirmed."""
+    parent = os.getppid()
+    transfer_runner.run(
+        transfer_id, worker=f"worker:default@{socket.gethostname()}", should_stop=lambda: _should_stop(parent)
+    )
+
+
+@shared_task(name="training.tasks.look_at_transfer")
+def look_at_transfer(transfer_id: str) -> None:
+    """Say what importing this archive would do."""
+    transfer_runner.look(transfer_id)
+
+
 @shared_task(name="training.tasks.tick")
 def tick() -> None:
     """Every 15 s: wake what was forgotten, take in hand what lost its worker."""
     jobs.recover()
+    transfers.recover()

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import heapq
-import uuid
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import F, Q
+from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
+from console import previews
+from console.facts import filters as narrowing
 from console.facts.paging import Page
 from registry.lifecycle import why_not
 from registry.models import DefectClass, Release, Station
-from training import policies
+from training import drafts, policies, queue
 from training.models import Capture, Decision, Verdict
+from training.selection import SHOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from django.db.models import QuerySet
+    from django.db.models import Q, QuerySet
 
+    from console.facts.filters import Filters
     from console.models import User
     from registry.models import Line
 
@@ -33,127 +37,67 @@ KEYS = "123456789"
 HISTORY = 30
 
 
-# ------------------------------------------------------------------------------------------------ filters
-
-SHOW: dict[str, tuple[str, ...]] = {
-    "open": Capture.OPEN,
-    "decided": (Capture.State.DECIDED,),
-    "all": tuple(Capture.State),
-}
-TEXT_FILTERS = ("lot", "serial", "product")
+# ------------------------------------------------------------------------------------------------ the grid
 
 
-@dataclass(frozen=True)
-class Filters:
-    """What a grid or a queue is narrowed to, as it stands in the address: it travels between grid and single view."""
-
-    show: str = "open"
-    reason: tuple[str, ...] = ()
-    second_look: bool = False
-    differs: bool = False
-    golden: bool = False
-    skipped: bool = False
-    texts: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def read(cls, query: Mapping[str, str]) -> Filters:
-        show = query.get("show", "open")
-        reasons = [part for part in query.get("why", "").split(",") if part in Capture.Reason.values]
-        return cls(
-            show=show if show in SHOW else "open",
-            reason=tuple(reasons),
-            second_look=query.get("look") == "1",
-            differs=query.get("differs") == "1",
-            golden=query.get("golden") == "1",
-            skipped=query.get("skipped") == "1",
-            texts=tuple((name, query[name].strip()[:80]) for name in TEXT_FILTERS if query.get(name, "").strip()),
-        )
-
-    def lookups(self) -> dict[str, Any]:
-        """As column lookups: what `training.captures.queue` takes."""
-        found: dict[str, Any] = dict(self.texts)
-        if self.reason:
-            found["reason__in"] = list(self.reason)
-        if self.second_look:
-            found["second_look"] = True
-        if self.skipped:
-            found["skipped"] = True
-        return found
-
-    def query(self) -> str:
-        """As a query string, without what is left at its default."""
-        from urllib.parse import urlencode
-
-        pairs = [("why", ",".join(self.reason))] if self.reason else []
-        flags = {"look": self.second_look, "differs": self.differs, "golden": self.golden, "skipped": self.skipped}
-        pairs += [(name, "1") for name, on in flags.items() if on]
-        pairs += [("show", self.show)] if self.show != "open" else []
-        return urlencode([*pairs, *self.texts])
-
-    def words(self) -> list[str]:
-        """What is shown, in the order of the address, for the work bar."""
-        state = {"open": _("undecided"), "decided": _("decided"), "all": _("all pictures")}[self.show]
-        said = [state, *(str(Capture.Reason(value).label) for value in self.reason)]
-        said += [_("needs a second look")] if self.second_look else []
-        said += [_("put aside by you")] if self.skipped else []
-        return said + [value for _name, value in self.texts]
-
-
-def presets() -> list[tuple[str, str]]:
-    """The filters that everybody has: name and query string."""
-    return [
-        (_("Undecided"), ""),
-        (_("In the review band"), "why=band"),
-        (_("Audit sample"), "why=audit"),
-        (_("Asked by an operator"), "why=operator"),
-        (_("Needs a second look"), "look=1"),
-        (_("Machine and person differ"), "differs=1&show=decided"),
-        (_("Decided"), "show=decided"),
-        (_("In a golden set"), "golden=1&show=all"),
-    ]
-
-
-def grid(lines: Iterable[Line], filters: Filters, after: str) -> Page:
-    """A page of captures, oldest first and lot by lot where work waits, newest first otherwise.
+def grid(lines: Iterable[Line], filters: Filters, after: str, by: User) -> Page:
+    """A page of captures in the order asked for; decided ones newest first.
 
     One indexed query per line and state, merged: a single query over several states would sort the whole queue.
     """
-    rising = filters.show == "open"
-    cursor = _uuid(after)
-    parts = [_part(line, state, filters, cursor, rising) for line in lines for state in SHOW[filters.show]]
-    merged = heapq.merge(*parts, key=lambda row: row.pk, reverse=not rising)
+    behind = narrowing.behind(after, filters.order, rising=filters.rising) if after else None
+    order = queue.ORDERS[filters.order] if filters.rising else ("-id",)
+    parts = [_part(line, state, filters, behind, order, by) for line in lines for state in SHOW[filters.show]]
+    merged = heapq.merge(*parts, key=lambda row: _place(row, order))
     rows = list(islice(merged, GRID_SIZE + 1))
     shown = rows[:GRID_SIZE]
-    onwards = str(shown[-1].pk) if len(rows) > GRID_SIZE else ""
-    if rising:  # several stations send at once: a page's pictures of one lot stand together
+    onwards = narrowing.cursor(shown[-1], filters.order if filters.rising else queue.OLDEST) if rows[GRID_SIZE:] else ""
+    if filters.rising and filters.order == queue.OLDEST:  # several stations send at once: pictures of a lot together
         first = {row.lot: place for place, row in reversed(list(enumerate(shown)))}
         shown.sort(key=lambda row: first[row.lot])
-    return Page(rows=shown, after=after if cursor else "", next=onwards)
+    return Page(rows=shown, after=after if behind else "", next=onwards)
 
 
-def _part(line: Line, state: str, filters: Filters, cursor: uuid.UUID | None, rising: bool) -> list[Capture]:
-    rows = Capture.objects.filter(line=line, state=state).select_related("line__site", "decision__by", "claimed_by")
-    lookups = filters.lookups()
-    lookups.pop("skipped", None)
-    rows = rows.filter(**lookups)
-    if filters.show != "all" or filters.golden:
-        rows = rows.filter(reserved=filters.golden)
-    if filters.differs:
-        rows = rows.filter(_differs())
-    if cursor:
-        rows = rows.filter(id__gt=cursor) if rising else rows.filter(id__lt=cursor)
-    return list(rows.order_by("id" if rising else "-id")[: GRID_SIZE + 1])
+def _part(
+    line: Line, state: str, filters: Filters, behind: Q | None, order: tuple[str, ...], by: User
+) -> list[Capture]:
+    rows = Capture.objects.filter(filters.where(line, by), line=line, state=state)
+    if filters.show != "all" or "golden" in filters.flags:
+        rows = rows.filter(reserved="golden" in filters.flags)
+    if behind:
+        rows = rows.filter(behind)
+    found = rows.select_related("line__site", "decision__by", "claimed_by", "station").order_by(*order)
+    return list(found[: GRID_SIZE + 1])
 
 
-def _differs() -> Q:
-    return ~Q(verdict__in=("", Verdict.REVIEW)) & ~Q(decision__verdict=F("verdict"))
+def _place(row: Capture, order: tuple[str, ...]) -> tuple[Any, ...]:
+    """A key that sorts as the columns of `order` do."""
+    return tuple(
+        (-getattr(row, name[1:]) if name != "-id" else -row.pk.int) if name[0] == "-" else getattr(row, name)
+        for name in order
+    )
 
 
-def _uuid(text: str) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(text) if text else None
-    except ValueError:
-        return None
+@dataclass(frozen=True)
+class Choices:
+    """What the filter form offers on the lines shown."""
+
+    stations: list[str]
+    shifts: list[str]
+    classes: list[tuple[int, str]]
+
+    @property
+    def class_names(self) -> dict[int, str]:
+        return dict(self.classes)
+
+
+def choices(lines: list[Line]) -> Choices:
+    """From the lines' own tables, never from the captures: their distinct values would take a walk over all rows."""
+    stations = Station.objects.filter(line__in=lines).order_by("code").values_list("code", flat=True)
+    shifts = {str(shift["code"]) for line in lines for shift in line.shifts}
+    entries = DefectClass.objects.filter(line__in=lines).order_by("number")
+    named = [(0, "OK"), *((entry.number, entry.name) for entry in entries)] if len(lines) == 1 else [(0, "OK")]
+    return Choices(list(dict.fromkeys(stations)), sorted(shifts), named)
 
 
 # ------------------------------------------------------------------------------------------------ classes
@@ -175,6 +119,15 @@ def book(line: Line) -> list[DefectClass]:
     return list(DefectClass.objects.filter(line=line).order_by("number"))
 
 
+def buttons(line: Line) -> list[ClassButton]:
+    """The line's classes as buttons for pictures that are decided together."""
+    entries = [entry for entry in book(line) if not entry.retired_at]
+    return [
+        ClassButton(entry.number, entry.name, entry.critical, entry.hotkey or (KEYS[at] if at < len(KEYS) else ""))
+        for at, entry in enumerate(entries)
+    ]
+
+
 def class_name(entry: Mapping[str, Any]) -> str:
     """The name of a class-table entry in the reader's language; OK stays Latin in both."""
     if entry["number"] == 0:
@@ -189,6 +142,36 @@ class Reading:
         self.capture = capture
         self.person = person
         self._book = classes if classes is not None else book(capture.line)
+
+    @cached_property
+    def deep(self) -> bool:
+        return previews.deep(self.capture)
+
+    # ---- what is drawn
+
+    @cached_property
+    def looked(self) -> bool:
+        """Is the place where the model looked worth an outline? Not when it found nothing."""
+        return bool(self.map) and self.capture.verdict != Verdict.OK
+
+    @cached_property
+    def drawn(self) -> str:
+        """The shapes of the standing decision, as JSON."""
+        return json.dumps(self.capture.decision.regions if self.capture.decision else [])
+
+    @cached_property
+    def draft(self) -> drafts.Opened:
+        """What this person has drawn and typed without deciding; nobody else's."""
+        return drafts.opened(self.capture, by=self.person) if not self.capture.decision else drafts.Opened()
+
+    @property
+    def draft_words(self) -> str:
+        return json.dumps(draft_words(self.draft))
+
+    @cached_property
+    def class_names(self) -> str:
+        """Class number -> name in the reader's language, for the tags of shapes; retired ones too."""
+        return json.dumps({str(entry.number): entry.name for entry in self._book})
 
     # ---- what the machine said
 
@@ -308,6 +291,7 @@ class Reading:
                 "words": self.names(act.classes) if act.kind == Decision.Kind.DECIDED else act.get_kind_display(),
                 "who": _("you") if act.by_id == self.person.pk else str(act.by),
                 "comment": act.comment,
+                "regions": [_outline(region) for region in act.regions],
             }
             for act in reversed(acts)
         ]
@@ -318,16 +302,25 @@ class Reading:
         return ", ".join(sorted(sets))
 
 
+def _outline(region: Mapping[str, Any]) -> str:
+    """A stored region as points of an SVG polygon."""
+    points = region["points"]
+    if region["kind"] == "box":
+        (left, top), (right, bottom) = points
+        points = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    return " ".join(f"{x:g},{y:g}" for x, y in points)
+
+
+def draft_words(draft: drafts.Opened) -> dict[str, Any]:
+    """A draft as the page's script takes it; `saved` is plant time."""
+    at = timezone.localtime(draft.at).strftime("%H:%M:%S") if draft.at else ""
+    return {"regions": draft.regions, "comment": draft.comment, "version": draft.version, "saved": at}
+
+
 def held_by_other(capture: Capture, person: User) -> bool:
     """Does somebody else hold a claim that has not run out? For marking tiles; the policy decides when it matters."""
-    from django.utils import timezone
-
     return bool(
         capture.claimed_by_id not in (None, person.pk)
         and capture.claimed_until
         and capture.claimed_until > timezone.now()
     )
-
-
-def stations(line: Line) -> list[Station]:
-    return list(line.stations.all())

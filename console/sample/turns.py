@@ -17,7 +17,7 @@ from console.models import User
 from console.sample import plant
 from registry import bases, devices, promotions, rollouts
 from registry.models import BaseModel, Deployment, Device, Line, Promotion, Release, Rollout, Station, Version
-from training import captures, jobs, snapshots
+from training import captures, jobs, queue, snapshots
 from training.models import Capture, Job, Snapshot
 
 Say = Callable[[str], None]
@@ -169,9 +169,9 @@ def decide_open(line: Line, *, by: Sequence[User], truth: dict[str, int]) -> tup
     decided = skipped = 0
     for turn in range(10_000):
         reviewer = by[turn % len(by)]
-        claimed = captures.claim(line, by=reviewer, count=20)
+        claimed = queue.claim(line, by=reviewer, count=20)
         if not claimed:
-            if not any(captures.claim(line, by=other, count=1) for other in by if other != reviewer):
+            if not any(queue.claim(line, by=other, count=1) for other in by if other != reviewer):
                 break
             continue
         for capture in claimed:

@@ -25,6 +25,10 @@ PILLS: dict[str, dict[str, tuple[str, str]]] = {
         "QUEUED": ("", "wait"), "RUNNING": ("act", "run"), "CANCELLING": ("rv", "half"), "SUCCEEDED": ("ok", "done"),
         "FAILED": ("ng", "ng"), "CANCELLED": ("un", "stopx"), "POISONED": ("ng", "stopx"),
     },
+    "transfer": {
+        "QUEUED": ("", "wait"), "RUNNING": ("act", "run"), "DONE": ("ok", "done"), "FAILED": ("ng", "ng"),
+        "CANCELLED": ("un", "stopx"),
+    },
     "version": {
         "REGISTERED": ("", "wait"), "VALIDATED": ("act", "half"), "REFUSED": ("ng", "ng"), "RELEASED": ("ok", "done"),
         "RETIRED": ("un", "stopx"),

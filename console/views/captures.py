@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from django.http import Http404, HttpResponse, HttpResponseNotModified, JsonResponse
+from django.contrib import messages
+from django.http import Http404, HttpResponse, HttpResponseNotModified, JsonResponse, QueryDict
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
 
 from console import previews
 from console.facts import captures as facts
-from console.facts.captures import Filters, Reading
-from console.forms import CommentForm, DecisionForm, ReasonForm
+from console.facts import filters as narrowing
+from console.facts.captures import Reading
+from console.facts.filters import Filters
+from console.forms import CommentForm, DecisionForm, DraftForm, ReasonForm, WindowForm
 from console.http import acting_lines, go, page, render, wants_json
 from edge.pictures import PictureRefused
 from registry import blobs, counters
-from registry.lifecycle import Refused
-from training import captures, counts, pictures, policies
+from registry.lifecycle import Refused, why_not
+from training import captures, counts, drafts, pictures, policies, queue
 from training.models import Capture
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from console.http import Request
     from registry.models import Line
 
 REVIEW = "capture.review"
+LEFT_SHOWN = 5  # pictures left alone that are named one by one
+VIEW_NAMELESS = gettext_noop("Give the view a name.")
 
 
 # ------------------------------------------------------------------------------------------------ pages
@@ -36,15 +41,25 @@ REVIEW = "capture.review"
 @page("line.view")
 def index(request: Request) -> HttpResponse:
     lines, filters = acting_lines(request, "line.view"), Filters.read(request.GET)
-    found = facts.grid(lines, filters, request.GET.get("after", ""))
+    found = facts.grid(lines, filters, request.GET.get("after", ""), request.user)
     reviewing = [line for line in request.lines.that_allow(REVIEW) if line in lines]
+    choices = facts.choices(lines)
     context = {
         "page": found,
         "filters": filters,
-        "presets": facts.presets(),
+        "choices": choices,
+        "chips": filters.chips(choices.class_names),
+        "presets": narrowing.presets(),
+        "views": list(request.user.saved_views.all()),
+        "orders": narrowing.orders(),
+        "reasons": Capture.Reason.choices,
         "lines": lines,
         "held": {row.pk for row in found if facts.held_by_other(row, request.user)},
         "reviewing": reviewing,
+        # Deciding together needs one defect book: that of the one line shown.
+        "book": facts.buttons(reviewing[0]) if len(reviewing) == len(lines) == 1 else [],
+        "can_import": request.lines.allow("capture.import", request.line),
+        "can_export": request.lines.allow("capture.export", request.line),
         "waiting": sum(counters.value(line, counts.NEW) for line in lines),
         "query": filters.query(),
         "credits": sorted({row.line.credit for row in found if row.line.credit}),
@@ -57,7 +72,7 @@ def review(request: Request) -> HttpResponse:
     """The single view: the person's next pictures, leased to them, and the first of them to decide."""
     lines, filters = acting_lines(request, REVIEW), Filters.read(request.GET)
     line = _line_with_work(lines)
-    rail = captures.claim(line, by=request.user, count=facts.RAIL, filters=filters.lookups())
+    rail = queue.claim(line, by=request.user, count=facts.RAIL, want=filters.want(line, request.user))
     if asked := request.GET.get("at"):
         rail = _beginning_with(request, line, asked, rail)
     current = rail[0] if rail else None
@@ -70,7 +85,7 @@ def review(request: Request) -> HttpResponse:
         "current": current,
         "reading": Reading(current, request.user) if current else None,
         "waiting": counters.value(line, counts.NEW),
-        "skipped": 0 if current else captures.skipped_count(line, by=request.user),
+        "skipped": 0 if current else queue.skipped_count(line, by=request.user),
     }
     return render(request, "captures/review.html", context)
 
@@ -81,7 +96,13 @@ def detail(request: Request, capture: Capture) -> HttpResponse:
     return render(
         request,
         "captures/detail.html",
-        {"capture": capture, "line": capture.line, "reading": _reading(request, capture)},
+        {
+            "capture": capture,
+            "line": capture.line,
+            "reading": _reading(request, capture),
+            "held": facts.held_by_other(capture, request.user),
+            "why_not_free": why_not(policies.check_can_free, capture, by=request.user),
+        },
     )
 
 
@@ -89,7 +110,7 @@ def detail(request: Request, capture: Capture) -> HttpResponse:
 def work(request: Request, capture: Capture) -> HttpResponse:
     """Middle and right of the review for one picture, fetched ahead: the next one is there before the key."""
     if policies.can_decide(capture, by=request.user):
-        captures.claim(capture, by=request.user)
+        queue.claim_one(capture, by=request.user)
     context = {"reading": _reading(request, capture), "current": capture, "query": Filters.read(request.GET).query()}
     return render(request, "captures/review.html#work", context)
 
@@ -112,7 +133,7 @@ def _beginning_with(request: Request, line: Line, asked: str, rail: list[Capture
     if first is None:
         raise Http404(f"no capture {asked} on line {line.code}")
     if policies.can_decide(first, by=request.user):
-        captures.claim(first, by=request.user)
+        queue.claim_one(first, by=request.user)
     return [first, *(row for row in rail if row.pk != first.pk)]
 
 
@@ -125,8 +146,98 @@ def decide(request: Request, capture: Capture) -> HttpResponse:
     if not form.is_valid():
         raise Refused(form.problem)
     verdict, classes = form.cleaned_data["choice"]
-    captures.decide(capture, verdict=verdict, classes=classes, comment=form.cleaned_data["comment"], by=request.user)
+    said = {name: form.cleaned_data[name] for name in ("comment", "regions")}
+    captures.decide(capture, verdict=verdict, classes=classes, by=request.user, **said)
     return _next(request, capture.line)
+
+
+@page(REVIEW, methods="POST")
+def decide_together(request: Request) -> HttpResponse:
+    """Decide what was chosen in the grid: exactly these pictures, whatever their filter would show by now."""
+    line, form = _line_asked(request), DecisionForm(request.POST)
+    if not form.is_valid():
+        raise Refused(form.problem)
+    verdict, classes = form.cleaned_data["choice"]
+    done = captures.decide_together(
+        line, _ids(request), verdict=verdict, classes=classes, comment=form.cleaned_data["comment"], by=request.user
+    )
+    if done.decided:
+        text = ngettext("%(n)s picture decided.", "%(n)s pictures decided.", len(done.decided))
+        messages.success(request, text % {"n": len(done.decided)})
+    for capture, sentence in done.left[:LEFT_SHOWN]:
+        messages.warning(request, f"{capture}: {sentence}")
+    if len(done.left) > LEFT_SHOWN:
+        messages.warning(request, _("%(n)s more were left alone.") % {"n": len(done.left) - LEFT_SHOWN})
+    return _grid(request)
+
+
+@page(REVIEW, methods="POST")
+def undo_in_grid(request: Request) -> HttpResponse:
+    """Take back what this person decided last on the line: one picture, or all that were decided together."""
+    captures.undo_last(by=request.user, line=_line_asked(request))
+    messages.success(request, _("Taken back."))
+    return _grid(request)
+
+
+@page("capture.supervise", of=Capture, methods="POST")
+def free(request: Request, capture: Capture) -> HttpResponse:
+    queue.free(capture, by=request.user)
+    messages.success(request, _("%(capture)s is back in the queue.") % {"capture": capture})
+    return go(request, reverse("capture-detail", args=[capture.pk]))
+
+
+@page("line.view", methods="POST")
+def keep_view(request: Request) -> HttpResponse:
+    """Keep the filters shown under a name, or forget the view of that name."""
+    name = request.POST.get("name", "").strip()[:60]
+    query = Filters.read(QueryDict(request.POST.get("query", ""))).query()
+    if not name:
+        raise Refused(VIEW_NAMELESS)
+    if request.POST.get("forget"):
+        request.user.saved_views.filter(name=name).delete()
+    else:
+        request.user.saved_views.update_or_create(name=name, defaults={"query": query})
+    return _grid(request)
+
+
+def _line_asked(request: Request) -> Line:
+    line = request.lines.by_code(request.POST.get("line", ""))
+    if line is None:
+        raise Http404("no such line")
+    return line
+
+
+def _ids(request: Request) -> list[UUID]:
+    try:
+        return [UUID(text) for text in request.POST.getlist("id")]
+    except ValueError as error:
+        raise Http404("no such capture") from error
+
+
+def _grid(request: Request) -> HttpResponse:
+    """Back to the grid as it was shown, page and all."""
+    query = QueryDict(request.POST.get("query", ""), mutable=True)
+    if after := request.POST.get("after", ""):
+        query["after"] = after
+    return go(request, f"{reverse('capture-list')}?{query.urlencode()}")
+
+
+@page(REVIEW, of=Capture, methods="POST")
+def draft(request: Request, capture: Capture) -> HttpResponse:
+    """Keep what this person has drawn and typed so far; 409 with what stands when another page of theirs saved it."""
+    form = DraftForm(request.POST)
+    if not form.is_valid():
+        raise Refused(form.problem)
+    sent = form.cleaned_data
+    try:
+        kept = drafts.save(
+            capture, drawn=sent["regions"], comment=sent["comment"], version=sent["version"], tab=sent["tab"],
+            by=request.user,
+        )  # fmt: skip
+    except drafts.Changed as changed:
+        standing = facts.draft_words(changed.standing)
+        return JsonResponse({"error": "changed", "sentence": str(changed), "standing": standing}, status=409)
+    return JsonResponse(facts.draft_words(kept))
 
 
 @page(REVIEW, of=Capture, methods="POST")
@@ -146,9 +257,7 @@ def second_look(request: Request, capture: Capture) -> HttpResponse:
 @page(REVIEW, methods="POST")
 def undo(request: Request) -> HttpResponse:
     """Take back this person's last decision or skip on the line, whichever picture it was."""
-    line = request.lines.by_code(request.POST.get("line", ""))
-    if line is None:
-        raise Http404("no such line")
+    line = _line_asked(request)
     capture = captures.undo_last(by=request.user, line=line)
     return _next(request, line, at=capture.pk)
 
@@ -166,7 +275,7 @@ def _next(request: Request, line: Line, at: UUID | None = None) -> HttpResponse:
     if not wants_json(request):
         query = "&".join(part for part in (f"line={line.code}", f"at={at}" if at else "", filters.query()) if part)
         return go(request, f"{reverse('capture-review')}?{query}")
-    rail = captures.claim(line, by=request.user, count=facts.RAIL, filters=filters.lookups())
+    rail = queue.claim(line, by=request.user, count=facts.RAIL, want=filters.want(line, request.user))
     if at is not None:
         rail = _beginning_with(request, line, str(at), rail)
     return JsonResponse(
@@ -189,20 +298,39 @@ def _rail_item(request: Request, capture: Capture) -> str:
 
 @page("line.view", of=Capture)
 def picture(request: Request, capture: Capture) -> HttpResponse:
-    """A JPEG for every browser, `?size=thumb|stage`: 16-bit greys through the line's window, upright, no metadata."""
+    """A JPEG for every browser, `?size=thumb|stage`, upright, no metadata: 16-bit greys through the line's window, or
+    through `?low=&high=` in stored values.
+    """
     size = request.GET.get("size", "stage")
     if size not in previews.SIZES:
         raise Http404(f"no size {size}")
-    headers = {"ETag": f'"{previews.name(capture, size)}"', "Cache-Control": "private, max-age=600", "Vary": "Cookie"}
-    if request.headers.get("If-None-Match") == headers["ETag"]:
+    window = WindowForm(request.GET).window() if previews.deep(capture) else None
+    etag = f'"{previews.name(capture, size, window)}"'
+    headers = {
+        "ETag": etag,
+        "Cache-Control": "private, max-age=600",
+        "Vary": "Cookie",
+    }
+    if request.headers.get("If-None-Match") == etag:
         return HttpResponseNotModified(headers=headers)
     try:
-        return HttpResponse(previews.read(capture, size), content_type="image/jpeg", headers=headers)
+        return HttpResponse(previews.read(capture, size, window), content_type="image/jpeg", headers=headers)
     except PictureRefused as refused:
         return HttpResponse(pictures.sentence(refused), status=422, content_type="text/plain; charset=utf-8")
     except (blobs.Missing, blobs.Damaged):
         sentence = _("The stored bytes of this picture are missing or damaged. Tell your site administrator.")
         return HttpResponse(sentence, status=410, content_type="text/plain; charset=utf-8")
+
+
+@page("line.view", of=Capture)
+def levels(request: Request, capture: Capture) -> HttpResponse:
+    """For the sliders of a 16-bit picture: its stored values from least to greatest, and its window."""
+    if not previews.deep(capture):
+        raise Http404(f"capture {capture.pk} has 8 bits")
+    try:
+        return JsonResponse(previews.levels(capture))
+    except (PictureRefused, blobs.Missing, blobs.Damaged):
+        return JsonResponse({"error": "broken"}, status=410)  # the canvas says so in words
 
 
 @page("line.view", of=Capture)

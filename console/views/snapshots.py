@@ -52,5 +52,6 @@ def detail(request: Request, snapshot: Snapshot) -> HttpResponse:
         "snapshot_id": str(snapshot.pk),
         **facts.detail(snapshot),
         "why_train": why_not_on(request, "job.submit"),
+        "why_export": why_not_on(request, "capture.export"),
     }
     return show(request, "snapshots/detail.html", context, parts=("jobs",))

@@ -5,7 +5,7 @@
   const root = document.getElementById("review"), rail = document.getElementById("rail");
   if (!root) return;
   const AHEAD = 5, RETRY_MS = [500, 1000, 2000, 4000, 8000];
-  const saved = document.getElementById("saved"), refusal = document.getElementById("refusal");
+  const refusal = document.getElementById("refusal"), draw = window.loopline.draw, draft = window.loopline.draft;
   const csrf = document.querySelector("meta[name=csrf]").content;
   const ready = new Map();  // capture id -> Promise of { html, image }
   const queue = [];         // acts not yet saved, in order
@@ -76,17 +76,14 @@
     else promise.then(done, function () { location.search = "?line=" + root.dataset.line + "&at=" + id; });
   }
   function move(step) {
+    draw.settle();
     const next = neighbour(step);
     if (next) { if (next.dataset.done) next.dataset.show = "1"; goTo(next.dataset.id, performance.now()); return true; }
     return false;
   }
 
   // ---- saving
-  function say(state, words) {
-    saved.className = "wk saved" + (state === "failed" ? " bad" : "");
-    saved.innerHTML = '<svg class="i" aria-hidden="true"><use href="#i-' + { saved: "check", saving: "clock", failed: "warn" }[state] + '"/></svg>';
-    saved.append(root.dataset[state] + (words ? " " : ""), words || "");
-  }
+  function say(state, words) { window.loopline.sign("acts", state, words); }
   function send(act) {
     queue.push(act);
     say("saving");
@@ -115,9 +112,9 @@
     });
   }
   function refused(act, sentence) {
-    saved.className = "wk saved bad";
-    saved.textContent = root.dataset.refused;
+    say("refused");
     refusal.textContent = sentence;
+    if (act.id) draft.undecided(act.id);
     const at = act.id && item(act.id);
     if (at) { at.querySelector(".th").classList.add("failed"); delete at.dataset.done; }
     if (act.waits) goTo(currentId(), performance.now());
@@ -152,13 +149,18 @@
   function act(button) {
     const form = work();
     if (!form.dataset.open || button.getAttribute("aria-disabled") === "true") return;
-    if (button.value === "NG") { arm(true); return; } // several classes: the class key follows
-    const id = form.dataset.id, body = new FormData(form);
-    if (button.name) body.set(button.name, button.value);
+    const id = form.dataset.id, number = button.value.startsWith("NG:") ? Number(button.value.slice(3)) : 0;
+    if (button.classList.contains("cls") && draw.selected()) { draw.classify(number); return; }
+    draw.settle();
     refusal.textContent = "";
+    if (button.value === "OK" && draw.count()) { refusal.textContent = root.dataset.drawn; return; }
+    if (button.value === "NG" && !draw.count()) { arm(true); return; } // several classes: the class key follows
+    const body = new FormData(form);
+    if (button.name) { body.set(button.name, button.value); draft.deciding(id); }
+    if (number) draw.dip(number);
     form.dataset.open = "";
     decided(id, button.name ? button.value : "");
-    send({ id: id, url: button.getAttribute("formaction") || form.getAttribute("action"), body: body, done: refill, waits: false });
+    send({ id: id, url: button.getAttribute("formaction") || form.getAttribute("action"), body: body, waits: false, done: function (told) { if (button.name) draft.decided(id); refill(told); } });
     if (!move(1)) atTheEnd();
   }
   function atTheEnd() { // nothing behind this one: wait for what the server still has
@@ -192,7 +194,7 @@
 
   document.addEventListener("submit", function (event) {
     if (event.target.id === "work" && event.submitter) { event.preventDefault(); act(event.submitter); }
-    if (event.target.classList.contains("undo-f")) { event.preventDefault(); undo(); }
+    if (event.target.classList.contains("undo-f")) { event.preventDefault(); if (!draw.undo()) undo(); }
   });
   document.addEventListener("click", function (event) {
     const link = event.target.closest(".rail .th");
@@ -203,14 +205,14 @@
     if (event.key === "Escape" && typing) { typing.blur(); return; }
     if (event.key === "Enter" && typing) { typing.blur(); event.preventDefault(); return; } // leaves the comment; decides nothing
     if (typing || document.querySelector("dialog[open]")) return;
-    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z") { event.preventDefault(); undo(); return; }
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z") { event.preventDefault(); if (!draw.undo()) undo(); return; } // drawing steps first
     if (event.ctrlKey || event.metaKey || event.altKey || !work()) return;
     if (event.key === "ArrowRight" || event.key === "ArrowLeft") { event.preventDefault(); move(event.key === "ArrowRight" ? 1 : -1); return; }
     if (event.key === "Escape") { arm(false); return; }
-    if (event.key === "c") { event.preventDefault(); document.getElementById("comment").focus(); return; }
-    if (event.key === "g") { document.getElementById("to-grid").click(); return; }
+    if (window.loopline.letter(event) === "c") { event.preventDefault(); document.getElementById("comment").focus(); return; }
+    if (window.loopline.letter(event) === "g") { document.getElementById("to-grid").click(); return; }
     if (event.key === "?") { document.getElementById("keys").showModal(); return; }
-    const wanted = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const wanted = window.loopline.letter(event);
     const button = Array.from(work().querySelectorAll(".judge [data-key]")).find(function (entry) { return entry.dataset.key === wanted; });
     if (!button || event.repeat) return;
     if (wanted === "Enter" && event.target.closest("a, summary, .bar button, .tools button")) return; // a focused link keeps its Enter

@@ -45,12 +45,12 @@ def browser() -> Iterator[Browser]:
 def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Make a page of its own session: `new_page(locale="ko-KR", color_scheme="dark")`. Errors on it fail the test.
 
-    `allow`: words of an error that this session is meant to meet.
+    `allow`: words of an error, or of several, that this session is meant to meet.
     """
     contexts: list[BrowserContext] = []
     wrong: list[str] = []
 
-    def make(allow: str = "", **options: object) -> Page:
+    def make(allow: str | tuple[str, ...] = (), **options: object) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})  # type: ignore[arg-type]
         context.set_default_timeout(15_000)
         contexts.append(context)
@@ -82,11 +82,13 @@ def shot(request: pytest.FixtureRequest) -> Callable[[Page, str], Path]:
     return take
 
 
-def watch(context: BrowserContext, wrong: list[str], allow: str = "") -> None:
+def watch(context: BrowserContext, wrong: list[str], allow: str | tuple[str, ...] = ()) -> None:
     """Note every error of every page of a session: of its scripts, of the content policy, of asking another host."""
 
+    allowed = (allow,) if isinstance(allow, str) else allow
+
     def said(message: ConsoleMessage) -> None:
-        if message.type == "error" and not (allow and allow in message.text):
+        if message.type == "error" and not any(words in message.text for words in allowed):
             wrong.append(f"console: {message.text}")
 
     context.on("console", said)

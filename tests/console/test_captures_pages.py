@@ -15,7 +15,7 @@ from PIL import Image
 
 from registry import counters
 from tests.console.world import cell
-from training import captures, counts
+from training import captures, counts, queue
 from training.models import Capture, Decision
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def test_a_picture_that_somebody_else_holds_is_shown_with_who_and_until_when(
     world: World, signed_in: Callable[..., Client]
 ) -> None:
     capture = waiting(world, 1)[0]
-    captures.claim(capture, by=world.plant.engineer)
+    queue.claim_one(capture, by=world.plant.engineer)
     other = world.plant.engineer.__class__.objects.create_user("other", password=None)
     world.viewer.memberships.model.objects.create(user=other, line=world.line, role="engineer")
     page = signed_in(other).get(url("work", capture)).content.decode()
@@ -280,3 +280,74 @@ def test_damaged_bytes_are_told_and_nothing_else_breaks(
     assert "damaged" in answer.content.decode()
     assert client.get(url("picture", second)).status_code == 200
     assert client.get(reverse("capture-list")).status_code == 200
+
+
+# ------------------------------------------------------------------------------------------------ filters and views
+
+
+def test_an_address_is_read_and_written_back_the_same() -> None:
+    from urllib.parse import parse_qsl
+
+    from console.facts.filters import Filters
+
+    address = (
+        "show=decided&order=doubt&why=band%2Caudit&differs=1&mine=1&said=0&decided=2&from=2026-11-01T06%3A00"
+        "&to=2026-11-02T06%3A00&lot=L1&serial=%EA%B0%80&shift=B&station=S2"
+    )
+    filters = Filters.read(dict(parse_qsl(address)))
+    assert filters.query() == address
+    odd = {"show": "x", "order": "id; drop", "why": "nothing", "said": "-1", "from": "yesterday", "lot": "  "}
+    assert Filters.read(odd) == Filters()
+
+
+def test_hours_are_those_of_the_plant(world: World) -> None:
+    from console.facts.filters import Filters
+
+    made = waiting(world, 2)
+    for capture, hour in zip(made, (20, 22), strict=True):  # UTC: 05:00 and 07:00 in Seoul
+        Capture.objects.filter(pk=capture.pk).update(taken_at=f"2026-11-01T{hour}:00:00Z")
+    assert world.line.site.timezone == "Asia/Seoul"
+    where = Filters.read({"from": "2026-11-02T06:00"}).where(world.line, world.viewer)
+    assert list(Capture.objects.filter(where)) == [made[1]]
+
+
+@pytest.mark.parametrize("order", ["age", "doubt", "critical"])
+def test_every_order_pages_without_a_gap_or_a_repeat(
+    world: World, signed_in: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    from console.facts import captures as facts
+
+    monkeypatch.setattr(facts, "GRID_SIZE", 3)
+    made = waiting(world, 10)
+    for n, capture in enumerate(made):
+        Capture.objects.filter(pk=capture.pk).update(doubt=(n % 4) / 7, urgent=n % 3 == 0)
+    client, seen, address = signed_in(world.viewer), [], f"{reverse('capture-list')}?order={order}&lot=L900"
+    while address:
+        page = client.get(address).content.decode()
+        seen += re.findall(r"/captures/([0-9a-f-]{36})/\"", page)
+        onwards = re.search(r'href="(\?[^"]*after=[^"]*)"[^>]*>Next page', page)
+        address = reverse("capture-list") + html.unescape(onwards.group(1)) if onwards else ""
+    assert sorted(seen) == sorted(str(capture.pk) for capture in made)
+    by = {"doubt": lambda one: (-one.doubt, one.pk), "critical": lambda one: (not one.urgent, one.pk)}
+    if order in by:
+        assert seen == [str(one.pk) for one in sorted(Capture.objects.filter(lot="L900"), key=by[order])]
+
+
+def test_a_view_is_kept_for_its_person_and_forgotten(world: World, signed_in: Callable[..., Client]) -> None:
+    client, address = signed_in(world.viewer), reverse("capture-views")
+    client.post(address, {"name": "밤 근무", "query": "shift=C&order=doubt&junk=1"})
+    assert list(world.viewer.saved_views.values_list("name", "query")) == [("밤 근무", "order=doubt&shift=C")]
+    assert "밤 근무" in client.get(reverse("capture-list")).content.decode()
+    assert "밤 근무" not in signed_in(world.plant.engineer).get(reverse("capture-list")).content.decode()
+    assert client.post(address, {"name": " "}).status_code == 409
+    client.post(address, {"name": "밤 근무", "query": "", "forget": "1"})
+    assert not world.viewer.saved_views.exists()
+
+
+def test_viewers_and_strangers_decide_nothing_together(world: World, signed_in: Callable[..., Client]) -> None:
+    capture = waiting(world, 1)[0]
+    form = {"line": world.line.code, "id": str(capture.pk), "choice": "OK"}
+    assert signed_in(world.viewer).post(reverse("capture-decide-together"), form).status_code == 403
+    assert signed_in(world.stranger).post(reverse("capture-decide-together"), form).status_code in (403, 404)
+    assert not Decision.objects.filter(capture=capture).exists()
+    assert signed_in(world.plant.engineer).post(url("free", capture)).status_code == 403

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connections
+from django.db.models import Q
 from django.utils import timezone
 
 from edge.pictures import PictureInfo, PictureRefused
@@ -17,8 +18,9 @@ from registry import counters
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Topic
 from tests.training.plant import picture
-from training import captures, policies
+from training import captures, policies, queue
 from training.models import Capture, Decision
+from training.queue import Want
 
 if TYPE_CHECKING:
     from tests.training.plant import Plant
@@ -82,7 +84,7 @@ def test_a_broken_picture_is_refused_and_leaves_nothing(plant: Plant) -> None:
 
 def test_a_decision_closes_the_picture_and_moves_the_counts(plant: Plant) -> None:
     capture = plant.capture()
-    [claimed] = captures.claim(plant.line, by=plant.haneul)
+    [claimed] = queue.claim(plant.line, by=plant.haneul)
     decision = captures.decide(claimed, verdict="NG", classes=[1], comment=" at the edge ", by=plant.haneul)
     capture.refresh_from_db()
     assert (capture.state, capture.decision, capture.claimed_by) == ("DECIDED", decision, None)
@@ -119,8 +121,8 @@ def test_a_retired_class_cannot_be_chosen(plant: Plant) -> None:
 def test_a_viewer_decides_nothing(plant: Plant) -> None:
     capture = plant.capture()
     for call in (
-        lambda: captures.claim(plant.line, by=plant.viewer),
-        lambda: captures.claim(capture, by=plant.viewer),
+        lambda: queue.claim(plant.line, by=plant.viewer),
+        lambda: queue.claim_one(capture, by=plant.viewer),
         lambda: captures.decide(capture, verdict="OK", by=plant.viewer),
         lambda: captures.skip(capture, by=plant.viewer),
         lambda: captures.ask_second_look(capture, by=plant.viewer),
@@ -132,30 +134,30 @@ def test_a_viewer_decides_nothing(plant: Plant) -> None:
 
 def test_a_claimed_picture_is_given_to_nobody_else_until_the_lease_ends(plant: Plant) -> None:
     capture = plant.capture()
-    assert captures.claim(plant.line, by=plant.haneul) == [capture]
-    assert captures.claim(plant.line, by=plant.seoyeon) == []
+    assert queue.claim(plant.line, by=plant.haneul) == [capture]
+    assert queue.claim(plant.line, by=plant.seoyeon) == []
     with pytest.raises(Refused, match="haneul-el-1 has this picture until"):
         captures.decide(capture, verdict="OK", by=plant.seoyeon)
-    assert captures.claim(plant.line, by=plant.haneul) == [capture]  # renewed
+    assert queue.claim(plant.line, by=plant.haneul) == [capture]  # renewed
     Capture.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
-    assert captures.claim(plant.line, by=plant.seoyeon) == [capture]
+    assert queue.claim(plant.line, by=plant.seoyeon) == [capture]
 
 
 def test_a_released_picture_is_free_at_once(plant: Plant) -> None:
     capture = plant.capture()
-    captures.claim(capture, by=plant.haneul)
-    captures.release_claim(capture, by=plant.seoyeon)
-    assert captures.claim(plant.line, by=plant.seoyeon) == []
-    captures.release_claim(capture, by=plant.haneul)
-    assert captures.claim(plant.line, by=plant.seoyeon) == [capture]
+    queue.claim_one(capture, by=plant.haneul)
+    queue.release_claim(capture, by=plant.seoyeon)
+    assert queue.claim(plant.line, by=plant.seoyeon) == []
+    queue.release_claim(capture, by=plant.haneul)
+    assert queue.claim(plant.line, by=plant.seoyeon) == [capture]
 
 
 def test_the_next_picture_can_be_loaded_ahead(plant: Plant) -> None:
     made = [plant.capture() for _ in range(3)]
-    assert captures.claim(plant.line, by=plant.haneul, count=2) == made[:2]
-    assert captures.next_in_queue(plant.line, by=plant.haneul, after=made[1].pk) == made[2]
-    assert captures.next_in_queue(plant.line, by=plant.haneul, after=made[2].pk) == made[0]
-    assert captures.claim(plant.line, by=plant.seoyeon, filters={"lot": "other"}) == []
+    assert queue.claim(plant.line, by=plant.haneul, count=2) == made[:2]
+    assert queue.next_in_queue(plant.line, by=plant.haneul, after=made[1].pk) == made[2]
+    assert queue.next_in_queue(plant.line, by=plant.haneul, after=made[2].pk) == made[0]
+    assert queue.claim(plant.line, by=plant.seoyeon, want=Want(where=Q(lot="other"))) == []
 
 
 def test_twenty_people_never_get_the_same_picture(real_plant: Plant) -> None:
@@ -171,7 +173,7 @@ def test_twenty_people_never_get_the_same_picture(real_plant: Plant) -> None:
         got = []
         try:
             for _ in range(3):
-                for capture in captures.claim(real_plant.line, by=who):
+                for capture in queue.claim(real_plant.line, by=who):
                     captures.decide(capture, verdict="OK", by=who)
                     got.append(capture.pk)
         finally:
@@ -208,13 +210,13 @@ def test_two_people_who_decide_at_once_leave_one_decision(real_plant: Plant) -> 
 
 def test_a_skipped_picture_leaves_ones_own_queue_and_nobody_elses(plant: Plant) -> None:
     first, second = plant.capture(), plant.capture()
-    captures.claim(plant.line, by=plant.haneul)
+    queue.claim(plant.line, by=plant.haneul)
     captures.skip(first, by=plant.haneul)
-    assert captures.claim(plant.line, by=plant.haneul) == [second]
-    assert captures.claim(plant.line, by=plant.seoyeon) == [first]
-    captures.release_claim(first, by=plant.seoyeon)
-    assert captures.skipped_count(plant.line, by=plant.haneul) == 1
-    assert captures.claim(plant.line, by=plant.haneul, filters={"skipped": True}) == [first]
+    assert queue.claim(plant.line, by=plant.haneul) == [second]
+    assert queue.claim(plant.line, by=plant.seoyeon) == [first]
+    queue.release_claim(first, by=plant.seoyeon)
+    assert queue.skipped_count(plant.line, by=plant.haneul) == 1
+    assert queue.claim(plant.line, by=plant.haneul, want=Want(skipped=True)) == [first]
     assert counters.value(plant.line, "captures_new") == 2
 
 
@@ -223,8 +225,8 @@ def test_a_second_look_is_for_somebody_else(plant: Plant) -> None:
     captures.ask_second_look(capture, comment="edge?", by=plant.haneul)
     capture.refresh_from_db()
     assert (capture.state, capture.second_look) == ("DISPUTED", True)
-    assert captures.claim(plant.line, by=plant.haneul) == []
-    assert captures.claim(plant.line, by=plant.seoyeon) == [capture]
+    assert queue.claim(plant.line, by=plant.haneul) == []
+    assert queue.claim(plant.line, by=plant.seoyeon) == [capture]
     captures.decide(capture, verdict="OK", by=plant.seoyeon)
     assert (capture.state, capture.second_look) == ("DECIDED", False)
 

@@ -19,7 +19,7 @@ from registry import blobs, counters, lines
 from registry.ids import new_id
 from registry.lifecycle import Refused
 from tests.training.plant import RULE, picture
-from training import captures, golden, snapshots, splitting
+from training import captures, golden, queue, snapshots, splitting
 from training.models import Capture, GoldenSet, Snapshot, SnapshotItem
 from training.splitting import Picture
 
@@ -223,7 +223,7 @@ def test_a_picture_that_was_trained_on_cannot_become_golden(plant: Plant) -> Non
 def test_a_golden_set_takes_pictures_out_of_the_queue_and_keeps_editions(plant: Plant) -> None:
     undecided, decided = plant.capture(), plant.decided(1)
     first = reserve(plant, [undecided, decided])
-    assert captures.claim(plant.line, by=plant.haneul) == []
+    assert queue.claim(plant.line, by=plant.haneul) == []
     with pytest.raises(Refused, match="belongs to golden set golden"):
         captures.retract(Capture.objects.get(pk=decided.pk), reason="x", by=plant.haneul)
     second = reserve(plant, [decided, plant.decided(0)])

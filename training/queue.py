@@ -1,0 +1,125 @@
+"""The queue of a line: what a person may be given, in which order, and the claims that keep two people apart.
+
+A claim is a lease on the database's clock. Rows are taken with SKIP LOCKED: two people never get the same picture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import OuterRef, Q, Subquery
+
+from registry import audit, events
+from registry.clock import DatabaseNow, seconds_from_now
+from training import counts, policies
+from training.models import Capture, Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from django.db.models import QuerySet
+
+    from registry.models import Line
+    from training.policies import Person
+
+CLAIM_S = 600
+OLDEST = "age"
+# What comes first. Each order has an index behind (line, state) and ends with the id, so that a page can go on.
+ORDERS: dict[str, tuple[str, ...]] = {OLDEST: ("id",), "doubt": ("-doubt", "id"), "critical": ("-urgent", "id")}
+
+
+@dataclass(frozen=True)
+class Want:
+    """Which pictures of a queue, and in what order. `skipped`: those that the person has put aside."""
+
+    where: Q = field(default_factory=Q)
+    skipped: bool = False
+    order: str = OLDEST
+
+
+ANY = Want()
+
+
+def queue(line: Line, *, by: Person, want: Want = ANY) -> QuerySet[Capture]:
+    """What this person may be given: open, not somebody else's, not put aside by themself."""
+    last = Decision.objects.filter(capture=OuterRef("pk"), by=by).order_by("-created_at", "-id").values("kind")[:1]
+    rows = Capture.objects.filter(counts.QUEUE, want.where, line=line).annotate(my_last=Subquery(last))
+    aside = Q(my_last=Decision.Kind.SKIPPED) | Q(my_last=Decision.Kind.SECOND_LOOK, state=Capture.State.DISPUTED)
+    if want.skipped:
+        rows = rows.filter(my_last=Decision.Kind.SKIPPED)
+    else:
+        rows = rows.exclude(Q(my_last__isnull=False) & aside)
+    free = Q(claimed_until__isnull=True) | Q(claimed_until__lte=DatabaseNow()) | Q(claimed_by=by)
+    return rows.filter(free).order_by(*ORDERS[want.order])
+
+
+def skipped_count(line: Line, *, by: Person) -> int:
+    """How many open pictures this person has put aside."""
+    return queue(line, by=by, want=Want(skipped=True)).count()
+
+
+def next_in_queue(line: Line, *, by: Person, after: UUID | None = None, want: Want = ANY) -> Capture | None:
+    """The next picture for this person, claimed for them; None when nothing is left. `after`: go on behind this one."""
+    policies.check_can_review(line, by=by)
+    rows = queue(line, by=by, want=want)
+    found = _take(rows.filter(id__gt=after), by, 1) if after else []
+    return next(iter(found or _take(rows.exclude(id=after) if after else rows, by, 1)), None)
+
+
+def claim(line: Line, *, by: Person, count: int = 1, want: Want = ANY, exclude: Iterable[UUID] = ()) -> list[Capture]:
+    """Lease the next `count` pictures of the queue to this person for ten minutes, their own ones first."""
+    policies.check_can_review(line, by=by)
+    rows = queue(line, by=by, want=want).exclude(id__in=list(exclude))
+    own = _take(rows.filter(claimed_by=by, claimed_until__gt=DatabaseNow()), by, count)
+    if len(own) < count:
+        own += _take(rows.exclude(id__in=[capture.pk for capture in own]), by, count - len(own))
+    return own
+
+
+def claim_one(capture: Capture, *, by: Person) -> Capture:
+    """Lease this picture to this person, or renew the lease. Raises Refused with the name of whoever has it."""
+    with transaction.atomic():
+        row = locked(capture)
+        policies.check_can_decide(row, by=by)
+        lease(row, by)
+    capture.refresh_from_db()
+    return capture
+
+
+def release_claim(capture: Capture, *, by: Person) -> None:
+    """Give a picture back to the queue; without effect when it is not this person's."""
+    Capture.objects.filter(pk=capture.pk, claimed_by=by).update(claimed_by=None, claimed_until=None)
+
+
+def free(capture: Capture, *, by: Person) -> None:
+    """Take a picture from whoever holds it, back into the queue: they went home, or their browser died."""
+    policies.check_can_free(capture, by=by)
+    with transaction.atomic():
+        row = locked(capture)
+        if row.claimed_by is None:
+            return
+        Capture.objects.filter(pk=row.pk).update(claimed_by=None, claimed_until=None)
+        audit.record(by, "capture.freed", row, old={"claimed_by": row.claimed_by.get_username()})
+        events.announce(*row.topics())
+
+
+def locked(capture: Capture) -> Capture:
+    """The row as it is now, locked until the transaction ends."""
+    return Capture.objects.select_for_update(of=("self",)).select_related("line__site", "claimed_by").get(pk=capture.pk)
+
+
+def lease(row: Capture, by: Person) -> None:
+    """Hold a locked row for this person from now on."""
+    Capture.objects.filter(pk=row.pk).update(claimed_by=by, claimed_until=seconds_from_now(CLAIM_S))
+
+
+def _take(rows: QuerySet[Capture], by: Person, count: int) -> list[Capture]:
+    """Lock up to `count` rows that nobody else is taking at this moment, and lease them, in the queue's order."""
+    with transaction.atomic():
+        picked = [row.pk for row in rows.select_for_update(skip_locked=True, of=("self",))[:count]]
+        Capture.objects.filter(pk__in=picked).update(claimed_by=by, claimed_until=seconds_from_now(CLAIM_S))
+    found = Capture.objects.filter(pk__in=picked).select_related("line__site").in_bulk()
+    return [found[pk] for pk in picked]

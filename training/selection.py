@@ -1,0 +1,130 @@
+"""Which captures somebody means, and in which order: what a grid shows, a queue gives, a view keeps, an export takes.
+
+One form for all of them: the names and values of a query string. What cannot be read is not selected by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Self
+from urllib.parse import parse_qsl, urlencode
+from zoneinfo import ZoneInfo
+
+from django.db.models import F, Q
+from django.utils import timezone
+
+from training import queue
+from training.models import Capture, Verdict
+from training.queue import Want
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django.db.models import QuerySet
+
+    from registry.models import Line
+    from training.policies import Person
+
+SHOW: dict[str, tuple[str, ...]] = {
+    "open": Capture.OPEN,
+    "decided": (Capture.State.DECIDED,),
+    "all": tuple(Capture.State),
+}
+TEXTS = ("lot", "serial", "product", "shift", "station")
+NUMBERS = ("said", "decided")  # class numbers: what the machine found, what a person decided
+TIMES = ("from", "to")  # plant time, to the minute
+FLAGS = ("look", "differs", "golden", "skipped", "mine")
+CLOCK = "%Y-%m-%dT%H:%M"
+
+
+@dataclass(frozen=True)
+class Selection:
+    show: str = "open"
+    order: str = queue.OLDEST
+    reason: tuple[str, ...] = ()
+    flags: frozenset[str] = frozenset()
+    texts: tuple[tuple[str, str], ...] = ()
+    numbers: tuple[tuple[str, int], ...] = ()
+    times: tuple[tuple[str, datetime], ...] = ()
+
+    @classmethod
+    def read(cls, query: Mapping[str, str]) -> Self:
+        """What cannot be read is not filtered by: an old address still opens."""
+        show, order = query.get("show", "open"), query.get("order", queue.OLDEST)
+        return cls(
+            show=show if show in SHOW else "open",
+            order=order if order in queue.ORDERS else queue.OLDEST,
+            reason=tuple(part for part in query.get("why", "").split(",") if part in Capture.Reason.values),
+            flags=frozenset(name for name in FLAGS if query.get(name) == "1"),
+            texts=tuple((name, query[name].strip()[:80]) for name in TEXTS if query.get(name, "").strip()),
+            numbers=tuple((name, int(query[name])) for name in NUMBERS if _is_number(query.get(name, ""))),
+            times=tuple((name, at) for name in TIMES if (at := _moment(query.get(name, "")))),
+        )
+
+    @property
+    def rising(self) -> bool:
+        """Is the first page what waits longest? Elsewhere the newest picture comes first."""
+        return self.show == "open"
+
+    def where(self, line: Line, by: Person) -> Q:
+        """As a condition on the captures of this line. Hours are the plant's."""
+        found = Q(**{("station__code" if name == "station" else name): value for name, value in self.texts})
+        if self.reason:
+            found &= Q(reason__in=self.reason)
+        for name, number in self.numbers:
+            found &= Q(**{"predicted_class" if name == "said" else "decided_class": number})
+        zone = ZoneInfo(line.site.timezone)
+        for name, at in self.times:
+            found &= Q(**{"taken_at__gte" if name == "from" else "taken_at__lt": at.replace(tzinfo=zone)})
+        if "look" in self.flags:
+            found &= Q(second_look=True)
+        if "differs" in self.flags:
+            found &= (
+                ~Q(verdict__in=("", Verdict.REVIEW)) & Q(decision__isnull=False) & ~Q(decision__verdict=F("verdict"))
+            )
+        if "mine" in self.flags:
+            held = Q(claimed_by=by, claimed_until__gt=timezone.now())
+            found &= held if self.show == "open" else Q(decision__by=by) | held
+        return found
+
+    def want(self, line: Line, by: Person) -> Want:
+        """As a wish on the line's queue."""
+        return Want(where=self.where(line, by), skipped="skipped" in self.flags, order=self.order)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names and values of the address, without what is left at its default."""
+        pairs = [("show", self.show)] if self.show != "open" else []
+        pairs += [("order", self.order)] if self.order != queue.OLDEST else []
+        pairs += [("why", ",".join(self.reason))] if self.reason else []
+        pairs += [(name, "1") for name in FLAGS if name in self.flags]
+        pairs += [(name, str(number)) for name, number in self.numbers]
+        pairs += [(name, at.strftime(CLOCK)) for name, at in self.times]
+        return [*pairs, *self.texts]
+
+    def query(self) -> str:
+        return urlencode(self.pairs())
+
+    @classmethod
+    def parse(cls, query: str) -> Self:
+        """From a query string."""
+        return cls.read(dict(parse_qsl(query)))
+
+    def captures(self, line: Line, by: Person) -> QuerySet[Capture]:
+        """All captures of the line that are meant. Those of golden sets stay out unless they are asked for."""
+        rows = Capture.objects.filter(self.where(line, by), line=line, state__in=SHOW[self.show])
+        if self.show != "all" or "golden" in self.flags:
+            rows = rows.filter(reserved="golden" in self.flags)
+        return rows
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) < 9
+
+
+def _moment(text: str) -> datetime | None:
+    """A plant time without its zone, which depends on the line."""
+    try:
+        return datetime.strptime(text[:16], CLOCK) if text else None  # noqa: DTZ007  the line's zone is put on later
+    except ValueError:
+        return None
