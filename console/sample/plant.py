@@ -23,7 +23,7 @@ PASSWORD = "loopline-demo"
 # username, shown name, roles on the line
 PEOPLE = (
     ("haneul", "김하늘", ("engineer",)),
-    ("seoyeon", "이서연", ("engineer",)),
+    ("seoyeon", "이서연", ("engineer", "supervisor")),
     ("yuna", "최유나", ("ml_engineer",)),
     ("jihun", "박지훈", ("approver",)),
     ("minsu", "정민수", ("operator",)),
