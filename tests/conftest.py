@@ -52,8 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long modules first. Without the folder of real pictures, deselect the tests that need it."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)  # stable: all else stays as it was collected
+    """Long modules early, but not side by side. Without the folder of real pictures, deselect what needs it."""
+    items[:] = _spread(items)
     if settings.SHARED_DATA.is_dir():
         return
     needing = [
@@ -63,6 +63,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]
     config.hook.pytest_deselected(items=needing)
     items[:] = [item for item in items if item not in needing]
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The first long module at the front, the next one in the middle: each of them keeps both cores busy."""
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    long = [found for found in modules.values() if found[0].get_closest_marker("long")]
+    rest = [found for found in modules.values() if not found[0].get_closest_marker("long")]
+    for place, found in enumerate(long):
+        rest.insert(place * (len(rest) // len(long)), found)
+    return [item for found in rest for item in found]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
