@@ -64,10 +64,12 @@ def demo(supervisor: Supervisor, report: Report, size: Size, base: Path | None =
     first_champion(report)
     _ask_for_first_pictures(devices, FIRST_IN_DEMO)
     feeds = plant.feeds(size)
-    rate = DEMO_RATE if size is sample_cells.WHOLE else FAST_RATE
+    whole = size is sample_cells.WHOLE
+    rate = DEMO_RATE if whole else FAST_RATE  # a slice arrives at once, and ends
     for device in devices:
         sample_cells.write_feed(feeds[device.station.code], feed_file(device))
-        supervisor.add(f"camera-{device.code}", turns.camera_command(device, feed_file(device), rate, loop=True))
+        command = turns.camera_command(device, feed_file(device), rate, loop=whole)
+        supervisor.add(f"camera-{device.code}", command, once=not whole)
 
 
 def whole_loop(supervisor: Supervisor, report: Report, size: Size, base: Path | None = None) -> None:
