@@ -354,7 +354,7 @@ class Transfer(Aggregate):
     format = models.CharField(max_length=16, blank=True, help_text="code of training.formats, manifest or pictures")
     asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     snapshot = models.ForeignKey(Snapshot, on_delete=models.PROTECT, null=True, related_name="transfers")
-    options = models.JSONField(default=dict, help_text="export: filters, with_pictures, first_id")
+    options = models.JSONField(default=dict, help_text="export: selection, with_pictures, first_id")
     digest = models.CharField(max_length=64, blank=True, help_text="of the archive that came in or was made")
     size_bytes = models.PositiveBigIntegerField(null=True)
     file_name = models.CharField(max_length=255, blank=True, help_text="as the uploader's machine called it")

@@ -15,7 +15,7 @@ from django.utils import timezone
 from registry import lifecycle
 from registry.lifecycle import Refused
 from registry.models import AuditEvent, Deployment, Device, Promotion, Release, Rollout, Stage, Topic, Version
-from training.models import Capture, Job, Snapshot
+from training.models import Capture, Job, Snapshot, Transfer
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -69,6 +69,10 @@ def job(plant: Plant) -> Job:
     return Job.objects.create(line=plant.line, number=1, snapshot=snapshot, config={}, submitted_by=plant.engineer)
 
 
+def transfer(plant: Plant) -> Transfer:
+    return Transfer.objects.create(line=plant.line, number=1, kind="export", asked_by=plant.engineer)
+
+
 MAKERS: dict[type[Model], Callable[[Plant], Any]] = {
     Device: device,
     Version: version,
@@ -79,6 +83,7 @@ MAKERS: dict[type[Model], Callable[[Plant], Any]] = {
     Deployment: deployment,
     Capture: capture,
     Job: job,
+    Transfer: transfer,
 }
 
 

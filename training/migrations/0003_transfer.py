@@ -25,7 +25,7 @@ class Migration(migrations.Migration):
                 ('state', models.CharField(choices=[('QUEUED', 'queued'), ('RUNNING', 'running'), ('DONE', 'done'), ('FAILED', 'failed'), ('CANCELLED', 'cancelled')], default='QUEUED', max_length=16)),
                 ('kind', models.CharField(choices=[('import', 'import'), ('export', 'export')], max_length=8)),
                 ('format', models.CharField(blank=True, help_text='code of training.formats, manifest or pictures', max_length=16)),
-                ('options', models.JSONField(default=dict, help_text='export: filters, with_pictures, first_id')),
+                ('options', models.JSONField(default=dict, help_text='export: selection, with_pictures, first_id')),
                 ('digest', models.CharField(blank=True, help_text='of the archive that came in or was made', max_length=64)),
                 ('size_bytes', models.PositiveBigIntegerField(null=True)),
                 ('file_name', models.CharField(blank=True, help_text="as the uploader's machine called it", max_length=255)),
