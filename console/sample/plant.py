@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
+from django.db import transaction
 from django.utils import timezone
 
 from console.models import Membership, User
@@ -18,6 +19,7 @@ from training import captures, golden
 from training.models import Capture, GoldenSet
 
 LINE = "el-1"
+TOGETHER = 50  # past pictures brought in by one transaction
 PASSWORD = "loopline-demo"
 
 # username, shown name, roles on the line
@@ -120,23 +122,31 @@ def _import(plant_line: Line, cells: Iterable[Cell]) -> dict[str, list[tuple[Cap
     reviewers = [person("haneul"), person("seoyeon")]
     stations = {station.code: station for station in plant_line.stations.all()}
     made: dict[str, list[tuple[Capture, int]]] = {}
-    for index, cell in enumerate(cells):
-        meta = {
-            "lot": cell.lot,
-            "serial": cell.serial,
-            "station": stations[cell.station],
-            "product": cell.product,
-            "shift": cell.shift,
-            "taken_at": cell.taken_at,
-            "file_name": cell.path.name,
-        }
-        capture, _ = captures.import_one(plant_line, cell.path, meta, by="set-up")
-        label = cell.label or 0
-        if capture.state == Capture.State.NEW:
-            classes = [label] if label else []
-            captures.decide(capture, verdict="NG" if label else "OK", classes=classes, by=reviewers[index % 2])
-        made.setdefault(cell.role, []).append((capture, label))
+    numbered = list(enumerate(cells))
+    for start in range(0, len(numbered), TOGETHER):
+        with transaction.atomic():  # a commit for each picture would take as long as the rest of it
+            for index, cell in numbered[start : start + TOGETHER]:
+                capture, label = _import_one(plant_line, cell, stations, by=reviewers[index % 2])
+                made.setdefault(cell.role, []).append((capture, label))
     return made
+
+
+def _import_one(plant_line: Line, cell: Cell, stations: dict[str, Station], *, by: User) -> tuple[Capture, int]:
+    """One past capture with its decision; a second run finds both."""
+    meta = {
+        "lot": cell.lot,
+        "serial": cell.serial,
+        "station": stations[cell.station],
+        "product": cell.product,
+        "shift": cell.shift,
+        "taken_at": cell.taken_at,
+        "file_name": cell.path.name,
+    }
+    capture, _ = captures.import_one(plant_line, cell.path, meta, by="set-up")
+    label = cell.label or 0
+    if capture.state == Capture.State.NEW:
+        captures.decide(capture, verdict="NG" if label else "OK", classes=[label] if label else [], by=by)
+    return capture, label
 
 
 def _golden_sets(plant_line: Line, made: dict[str, list[tuple[Capture, int]]]) -> None:
