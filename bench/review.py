@@ -116,16 +116,16 @@ INSERT INTO training_capture (
     height, mode, file_name, lot, serial, part, product, shift, taken_at, received_at, reason, sampling_weight,
     release_number, verdict, score, prediction, predicted_class, doubt, urgent, second_look, reserved)
 SELECT
-    (lpad(to_hex(1760000000000 + g * 20), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8'
+    (lpad(to_hex(1760000000000 + g::bigint * 20), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8'
         || substr(md5(g::text), 4, 15))::uuid,
     now() - (%(captures)s - g) * interval '20 ms', 0, %(line)s, d.station_id, d.id, 'c' || g,
     CASE WHEN g > %(open_from)s THEN 'NEW' ELSE 'DECIDED' END, p.digest, %(bytes)s, %(width)s, %(height)s, %(mode)s, '',
     'L' || (g / 200), 'SN' || g, '', 'cell-' || (g %% 3), CASE WHEN (g / 5000) %% 2 = 0 THEN 'A' ELSE 'B' END,
     now() - (%(captures)s - g) * interval '20 ms', now() - (%(captures)s - g) * interval '20 ms',
     CASE WHEN g %% 20 = 0 THEN 'audit' ELSE 'band' END, 1.0, 1,
-    CASE WHEN g %% 3 = 0 THEN 'NG' ELSE 'REVIEW' END, (g * 7919 %% 1000) / 1000.0,
+    CASE WHEN g %% 3 = 0 THEN 'NG' ELSE 'REVIEW' END, (g::bigint * 7919 %% 1000) / 1000.0,
     '{"probabilities": [0.6, 0.2, 0.1, 0.1], "thresholds": {"ok_below": 0.3, "ng_from": 0.7}}'::jsonb,
-    g %% 4, 1 - abs((g * 7919 %% 1000) / 1000.0 - 0.5) * 2, g %% 4 = 1, g %% 500 = 0, false
+    g %% 4, 1 - abs((g::bigint * 7919 %% 1000) / 1000.0 - 0.5) * 2, g %% 4 = 1, g %% 500 = 0, false
 FROM generate_series(1, %(captures)s) AS g
 JOIN picture AS p ON p.n = 1 + g %% cardinality(%(digests)s::text[])
 JOIN device AS d ON d.n = g %% %(devices)s
