@@ -71,7 +71,7 @@ def _percentile(times: list[float], share: int) -> float:
 def _fill(captures: int) -> None:
     """A line with people, devices and this many captures, a tenth of them open; written set by set in SQL."""
     from django.conf import settings
-    from django.db import connection
+    from django.db import connection, transaction
     from django.utils import timezone
 
     from console.models import Membership, User
@@ -95,12 +95,12 @@ def _fill(captures: int) -> None:
     made = [cell.path.read_bytes() for cell in cells.load(day_zero=timezone.now())[:PICTURES]]
     info = inspect(made[0])
     digests = [blobs.put(data) for data in made]
-    with connection.cursor() as cursor:
+    # Captures and decisions point at each other: the database looks at both at the commit.
+    with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(FILL, {"line": line.pk, "captures": captures, "digests": digests, "devices": DEVICES,
                               "open_from": int(captures * (1 - OPEN_SHARE)), "bytes": len(made[0]),
                               "width": info.width, "height": info.height, "mode": info.mode})  # fmt: skip
-        cursor.execute(DECIDE, {"line": line.pk, "open_from": int(captures * (1 - OPEN_SHARE))})
-        cursor.execute(POINT, {"line": line.pk})
+        cursor.execute(DECIDE, {"line": line.pk})
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE training_capture, training_decision")
     counters.recount(line)
@@ -114,7 +114,8 @@ WITH device AS (
 INSERT INTO training_capture (
     id, created_at, row_version, line_id, station_id, device_id, device_capture_id, state, digest, size_bytes, width,
     height, mode, file_name, lot, serial, part, product, shift, taken_at, received_at, reason, sampling_weight,
-    release_number, verdict, score, prediction, predicted_class, doubt, urgent, second_look, reserved)
+    release_number, verdict, score, prediction, predicted_class, doubt, urgent, second_look, reserved, decision_id,
+    decided_class)
 SELECT
     (lpad(to_hex(1760000000000 + g::bigint * 20), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8'
         || substr(md5(g::text), 4, 15))::uuid,
@@ -125,22 +126,19 @@ SELECT
     CASE WHEN g %% 20 = 0 THEN 'audit' ELSE 'band' END, 1.0, 1,
     CASE WHEN g %% 3 = 0 THEN 'NG' ELSE 'REVIEW' END, (g::bigint * 7919 %% 1000) / 1000.0,
     '{"probabilities": [0.6, 0.2, 0.1, 0.1], "thresholds": {"ok_below": 0.3, "ng_from": 0.7}}'::jsonb,
-    g %% 4, 1 - abs((g::bigint * 7919 %% 1000) / 1000.0 - 0.5) * 2, g %% 4 = 1, g %% 500 = 0, false
+    g %% 4, 1 - abs((g::bigint * 7919 %% 1000) / 1000.0 - 0.5) * 2, g %% 4 = 1, g %% 500 = 0, false,
+    CASE WHEN g <= %(open_from)s THEN md5('decision ' || g)::uuid END, CASE WHEN g <= %(open_from)s THEN g %% 4 END
 FROM generate_series(1, %(captures)s) AS g
 JOIN picture AS p ON p.n = 1 + g %% cardinality(%(digests)s::text[])
 JOIN device AS d ON d.n = g %% %(devices)s
 """
 DECIDE = """
 INSERT INTO training_decision (id, created_at, capture_id, kind, by_id, verdict, classes, regions, comment, predicted)
-SELECT gen_random_uuid(), c.received_at + interval '1 hour', c.id, 'DECIDED',
+SELECT c.decision_id, c.received_at + interval '1 hour', c.id, 'DECIDED',
     (SELECT id FROM console_user WHERE username = 'reviewer-0'),
     CASE WHEN c.predicted_class = 0 THEN 'OK' ELSE 'NG' END,
     CASE WHEN c.predicted_class = 0 THEN '{}'::int[] ELSE ARRAY[c.predicted_class] END, '[]'::jsonb, '', '{}'::jsonb
 FROM training_capture AS c WHERE c.line_id = %(line)s AND c.state = 'DECIDED'
-"""
-POINT = """
-UPDATE training_capture AS c SET decision_id = d.id, decided_class = c.predicted_class
-FROM training_decision AS d WHERE d.capture_id = c.id AND c.line_id = %(line)s
 """
 
 
