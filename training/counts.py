@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.db.models import Q
-
 from registry import counters
-from training.models import Capture, Snapshot
+from training.models import IN_QUEUE, Capture, Snapshot
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 NEW = "captures_new"  # in the queue
 DECIDED = "captures_decided"  # decided since the last snapshot
 TOTAL = "captures_total"
-QUEUE = Q(state__in=Capture.OPEN, reserved=False)
 
 
 def decided_since_snapshot(line: Line) -> QuerySet[Capture]:
@@ -29,7 +26,7 @@ def decided_since_snapshot(line: Line) -> QuerySet[Capture]:
 
 @counters.counted(NEW)
 def count_new(line: Line) -> int:
-    return Capture.objects.filter(QUEUE, line=line).count()
+    return Capture.objects.filter(IN_QUEUE, line=line).count()
 
 
 @counters.counted(DECIDED)

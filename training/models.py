@@ -26,6 +26,9 @@ class Verdict(models.TextChoices):
     REVIEW = "REVIEW", "RV"
 
 
+IN_QUEUE = models.Q(state__in=("NEW", "DISPUTED", "RETRACTED"), reserved=False)  # a capture that waits for a person
+
+
 class Capture(Aggregate):
     """One picture: original bytes by digest, what the model said, why it was flagged, and where it comes from."""
 
@@ -99,9 +102,10 @@ class Capture(Aggregate):
             ),
         ]
         indexes: ClassVar = [
-            models.Index(fields=("line", "state", "id"), name="capture_queue"),
-            models.Index(fields=("line", "state", "-doubt", "id"), name="capture_by_doubt"),
-            models.Index(fields=("line", "state", "-urgent", "id"), name="capture_by_urgency"),
+            models.Index(fields=("line", "state", "received_at", "id"), name="capture_by_state"),
+            models.Index(fields=("line", "received_at", "id"), condition=IN_QUEUE, name="capture_open"),
+            models.Index(fields=("line", "-doubt", "id"), condition=IN_QUEUE, name="capture_open_by_doubt"),
+            models.Index(fields=("line", "-urgent", "id"), condition=IN_QUEUE, name="capture_open_by_urgency"),
             models.Index(fields=("line", "lot"), name="capture_lot"),
             models.Index(fields=("line", "serial"), name="capture_serial"),
         ]

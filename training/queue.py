@@ -13,8 +13,8 @@ from django.db.models import OuterRef, Q, Subquery
 
 from registry import audit, events
 from registry.clock import DatabaseNow, seconds_from_now
-from training import counts, policies
-from training.models import Capture, Decision
+from training import policies
+from training.models import IN_QUEUE, Capture, Decision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 
 CLAIM_S = 600
 OLDEST = "age"
-# What comes first. Each order has an index behind (line, state) and ends with the id, so that a page can go on.
-ORDERS: dict[str, tuple[str, ...]] = {OLDEST: ("id",), "doubt": ("-doubt", "id"), "critical": ("-urgent", "id")}
+# What comes first. Each order has an index of open pictures and ends with the id, so that a page can go on. Age is not
+# the id's order, though they agree: PostgreSQL would walk the primary key, and pass all that is decided.
+ORDERS: dict[str, tuple[str, str]] = {
+    OLDEST: ("received_at", "id"), "doubt": ("-doubt", "id"), "critical": ("-urgent", "id"),
+}  # fmt: skip
+NEWEST = ("-received_at", "-id")  # of what is decided
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ ANY = Want()
 def queue(line: Line, *, by: Person, want: Want = ANY) -> QuerySet[Capture]:
     """What this person may be given: open, not somebody else's, not put aside by themself."""
     last = Decision.objects.filter(capture=OuterRef("pk"), by=by).order_by("-created_at", "-id").values("kind")[:1]
-    rows = Capture.objects.filter(counts.QUEUE, want.where, line=line).annotate(my_last=Subquery(last))
+    rows = Capture.objects.filter(IN_QUEUE, want.where, line=line).annotate(my_last=Subquery(last))
     aside = Q(my_last=Decision.Kind.SKIPPED) | Q(my_last=Decision.Kind.SECOND_LOOK, state=Capture.State.DISPUTED)
     if want.skipped:
         rows = rows.filter(my_last=Decision.Kind.SKIPPED)

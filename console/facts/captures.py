@@ -5,9 +5,11 @@ from __future__ import annotations
 import heapq
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django.utils import timezone
 from django.utils.translation import get_language
@@ -45,13 +47,13 @@ def grid(lines: Iterable[Line], filters: Filters, after: str, by: User) -> Page:
 
     One indexed query per line and state, merged: a single query over several states would sort the whole queue.
     """
-    behind = narrowing.behind(after, filters.order, rising=filters.rising) if after else None
-    order = queue.ORDERS[filters.order] if filters.rising else ("-id",)
+    order = queue.ORDERS[filters.order] if filters.rising else queue.NEWEST
+    behind = narrowing.behind(after, order) if after else None
     parts = [_part(line, state, filters, behind, order, by) for line in lines for state in SHOW[filters.show]]
     merged = heapq.merge(*parts, key=lambda row: _place(row, order))
     rows = list(islice(merged, GRID_SIZE + 1))
     shown = rows[:GRID_SIZE]
-    onwards = narrowing.cursor(shown[-1], filters.order if filters.rising else queue.OLDEST) if rows[GRID_SIZE:] else ""
+    onwards = narrowing.cursor(shown[-1], order) if rows[GRID_SIZE:] else ""
     if filters.rising and filters.order == queue.OLDEST:  # several stations send at once: pictures of a lot together
         first = {row.lot: place for place, row in reversed(list(enumerate(shown)))}
         shown.sort(key=lambda row: first[row.lot])
@@ -59,7 +61,7 @@ def grid(lines: Iterable[Line], filters: Filters, after: str, by: User) -> Page:
 
 
 def _part(
-    line: Line, state: str, filters: Filters, behind: Q | None, order: tuple[str, ...], by: User
+    line: Line, state: str, filters: Filters, behind: Q | None, order: tuple[str, str], by: User
 ) -> list[Capture]:
     rows = Capture.objects.filter(filters.where(line, by), line=line, state=state)
     if filters.show != "all" or "golden" in filters.flags:
@@ -70,12 +72,13 @@ def _part(
     return list(found[: GRID_SIZE + 1])
 
 
-def _place(row: Capture, order: tuple[str, ...]) -> tuple[Any, ...]:
+def _place(row: Capture, order: tuple[str, str]) -> tuple[float, ...]:
     """A key that sorts as the columns of `order` do."""
-    return tuple(
-        (-getattr(row, name[1:]) if name != "-id" else -row.pk.int) if name[0] == "-" else getattr(row, name)
-        for name in order
-    )
+    return tuple((-1 if name[0] == "-" else 1) * _number(getattr(row, name.lstrip("-"))) for name in order)
+
+
+def _number(value: Any) -> float:
+    return value.int if isinstance(value, UUID) else value.timestamp() if isinstance(value, datetime) else value
 
 
 @dataclass(frozen=True)

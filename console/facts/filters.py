@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from training import queue
 from training.models import Capture
 from training.selection import NUMBERS, TIMES, Selection
 
@@ -76,21 +77,25 @@ def presets() -> list[tuple[str, str]]:
     ]
 
 
-def cursor(row: Capture, order: str) -> str:
+_READ: dict[str, Callable[[str], Any]] = {
+    "received_at": datetime.fromisoformat, "doubt": float, "urgent": lambda text: text == "True",
+}  # fmt: skip
+
+
+def cursor(row: Capture, order: tuple[str, str]) -> str:
     """Where the next page goes on: the row's place in the order."""
-    first = queue.ORDERS[order][0].lstrip("-")
-    return f"{row.pk}" if first == "id" else f"{float(getattr(row, first))!r}~{row.pk}"
+    value = getattr(row, order[0].lstrip("-"))
+    return f"{value.isoformat() if isinstance(value, datetime) else value}~{row.pk}"
 
 
-def behind(after: str, order: str, *, rising: bool) -> Q | None:
+def behind(after: str, order: tuple[str, str]) -> Q | None:
     """The condition of what comes behind a cursor; None for none or one that cannot be read."""
-    value, _tilde, key = after.rpartition("~")
+    written, _tilde, key = after.rpartition("~")
+    (name, falls), (_id, id_falls) = ((column.lstrip("-"), column[0] == "-") for column in order)
     try:
-        pk: Any = uuid.UUID(key)
-        if order == queue.OLDEST or not rising:
-            return Q(id__gt=pk) if rising else Q(id__lt=pk)
-        name = queue.ORDERS[order][0].lstrip("-")
-        at: Any = bool(float(value)) if name == "urgent" else float(value)
+        at, pk = _READ[name](written), uuid.UUID(key)
     except ValueError:
         return None
-    return Q(**{f"{name}__lt": at}) | Q(**{name: at, "id__gt": pk})
+    further, further_id = "lt" if falls else "gt", "lt" if id_falls else "gt"
+    # The first term says nothing new, but an index can begin there; at a choice of two it cannot.
+    return Q(**{f"{name}__{further}e": at}) & (Q(**{f"{name}__{further}": at}) | Q(**{f"id__{further_id}": pk}))

@@ -288,14 +288,9 @@ class Overview:
 
 
 def oldest(line: Line) -> datetime | None:
-    """When the oldest undecided picture arrived (keys rise with time: the first of the queue's index)."""
-    first = (
-        Capture.objects.filter(line=line, state=Capture.State.NEW, reserved=False)
-        .order_by("id")
-        .only("received_at")
-        .first()
-    )
-    return first.received_at if first else None
+    """When the oldest undecided picture arrived: the first of the queue's index."""
+    rows = Capture.objects.filter(line=line, state=Capture.State.NEW, reserved=False)
+    return rows.order_by("received_at").values_list("received_at", flat=True).first()
 
 
 def untrained(lines: list[Line]) -> Any:

@@ -107,7 +107,7 @@ def _flagged(line: Line, now: datetime) -> list[Turn]:
 
 
 def _second_looks(line: Line, now: datetime) -> list[Turn]:
-    rows = Capture.objects.filter(line=line, state=Capture.State.DISPUTED, reserved=False).order_by("id")
+    rows = Capture.objects.filter(line=line, state=Capture.State.DISPUTED, reserved=False).order_by("received_at")
     first, count = rows.first(), rows[:1000].count()
     if first is None:
         return []
