@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.core.exceptions import ValidationError
 from django.http import Http404
 from django.utils.translation import gettext as _
 
@@ -46,16 +45,6 @@ def of_snapshot(snapshot: Snapshot) -> list[Job]:
 
 def snapshots_to_train(lines: Iterable[Line]) -> list[Snapshot]:
     return list(Snapshot.objects.filter(line__in=lines).select_related("line", "frozen_by").order_by("-pk")[:20])
-
-
-def snapshot_to_train(lines: Iterable[Line], pk: str) -> Snapshot | None:
-    """The snapshot asked for, if it is of these lines (else 404); none when none was asked for."""
-    if not pk:
-        return None
-    try:
-        return Snapshot.objects.select_related("line").get(pk=pk, line__in=lines)
-    except (Snapshot.DoesNotExist, ValidationError) as error:
-        raise Http404(f"no snapshot {pk}") from error
 
 
 def asked(snapshot: Snapshot, *, by: User) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import ValidationError
 from django.db.models import Count
+from django.http import Http404
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
@@ -35,6 +37,16 @@ def listing(lines: Iterable[Line], after: str = "") -> Page:
         snapshot.total = sum(sum(snapshot.counts[side].values()) for side in SIDES)
         snapshot.ng = sum(n for side in SIDES for label, n in snapshot.counts[side].items() if label != "0")
     return page
+
+
+def asked_for(lines: Iterable[Line], pk: str) -> Snapshot | None:
+    """The snapshot asked for, if it is of these lines (else 404); none when none was asked for."""
+    if not pk:
+        return None
+    try:
+        return Snapshot.objects.select_related("line").get(pk=pk, line__in=lines)
+    except (Snapshot.DoesNotExist, ValidationError) as error:
+        raise Http404(f"no snapshot {pk}") from error
 
 
 def products(line: Line) -> list[str]:

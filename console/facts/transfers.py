@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.core.exceptions import ValidationError
-from django.http import Http404
 from django.utils.translation import gettext as _
 
 from console.facts.filters import Filters
@@ -46,16 +44,6 @@ def export_formats() -> list[tuple[str, str]]:
 
 
 # ------------------------------------------------------------------------------------------------ asking for one
-
-
-def snapshot_to_export(lines: Iterable[Line], pk: str) -> Snapshot | None:
-    """The snapshot asked for, if it is of these lines (else 404); none when none was asked for."""
-    if not pk:
-        return None
-    try:
-        return Snapshot.objects.select_related("line").get(pk=pk, line__in=lines)
-    except (Snapshot.DoesNotExist, ValidationError) as error:
-        raise Http404(f"no snapshot {pk}") from error
 
 
 def filters_of(query: Mapping[str, str]) -> Filters:

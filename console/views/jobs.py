@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from console.facts import jobs as facts
+from console.facts import snapshots as snapshot_facts
 from console.forms import JobForm
 from console.http import acting_lines, go, page, render
 from console.parts import changed, show, why_not_on
@@ -37,7 +38,7 @@ def index(request: Request) -> HttpResponse:
 @page("job.submit", methods="GET POST")
 def new(request: Request) -> HttpResponse:
     lines = acting_lines(request, "job.submit")
-    chosen = facts.snapshot_to_train(lines, request.GET.get("snapshot") or request.POST.get("snapshot", ""))
+    chosen = snapshot_facts.asked_for(lines, request.GET.get("snapshot") or request.POST.get("snapshot", ""))
     if chosen is None:
         return render(request, "jobs/choose.html", {"snapshots": facts.snapshots_to_train(lines)})
     champion = versions.champion(chosen.line)

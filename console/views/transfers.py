@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.http import content_disposition_header
 
 from console import uploads
+from console.facts import snapshots as snapshot_facts
 from console.facts import transfers as facts
 from console.forms import ExportForm
 from console.http import acting_lines, go, no_role_sentence, page, render
@@ -59,7 +60,7 @@ def new(request: Request) -> HttpResponse:
 
 def _new_export(request: Request) -> HttpResponse:
     lines = acting_lines(request, EXPORT)
-    snapshot = facts.snapshot_to_export(lines, request.GET.get("snapshot", ""))
+    snapshot = snapshot_facts.asked_for(lines, request.GET.get("snapshot", ""))
     line = snapshot.line if snapshot else one_line(request, lines)
     filters = facts.filters_of(request.GET)
     form = ExportForm(request.POST if request.method == "POST" else None, formats=facts.export_formats())
