@@ -42,6 +42,8 @@ def main() -> None:
         _fill(asked.captures)
         print(f"{asked.captures:,} captures written in {time.monotonic() - began:.0f} s", flush=True)
         pages = _pages(url, asked.requests)
+        for name, times in pages.items():
+            print(f"  {name:<28} p50 {_percentile(times, 50):7.1f}  p95 {_percentile(times, 95):7.1f} ms", flush=True)
         peer = _paginator(max(5, asked.requests // 6))
         together = _side_by_side(url, asked.seconds)
         key = _key_to_next_picture(url)
@@ -55,8 +57,6 @@ def main() -> None:
         "key_to_next_picture_ms": key,
         "cores": len(os.sched_getaffinity(0)),
     }
-    for name, times in pages.items():
-        print(f"  {name:<28} p50 {_percentile(times, 50):7.1f}  p95 {_percentile(times, 95):7.1f} ms")
     print(json.dumps(result))
 
 
@@ -299,7 +299,7 @@ def _key_to_next_picture(url: str, moves: int = 40) -> dict[str, float]:
         page.click("main button")
         page.goto(f"{url}/captures/review/?line={LINE}")
         for _ in range(moves):
-            page.wait_for_function("document.getElementById('ready').textContent !== ''")
+            page.wait_for_function("() => document.getElementById('ready').textContent !== ''")
             page.keyboard.press("o")
             page.wait_for_timeout(400)  # a person looks
         times = page.evaluate("performance.getEntriesByName('next-picture').map(entry => entry.duration / 1000)")
