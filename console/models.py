@@ -73,7 +73,7 @@ class SavedView(models.Model):
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_views")
     name = models.CharField(max_length=60)
-    query = models.CharField(max_length=1000, blank=True)
+    query = models.TextField(blank=True)
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=("user", "name"), name="view_name_once_per_person")]

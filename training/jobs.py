@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_noop
 
 from registry import audit, events, lifecycle, numbers, versions, wakeups
-from registry.clock import DatabaseNow, seconds_from_now
+from registry.clock import DatabaseNow
 from registry.lifecycle import Refused
 from registry.models import BaseModel
 from training import golden, leases, policies, processes
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 FRESH, CONTINUE = "fresh", "continue"
 MODES = (FRESH, CONTINUE)
-REWAKE_S = 30
 TICK = "training:tick"
 
 LIMITS: dict[str, tuple[float, float]] = {
@@ -176,22 +175,12 @@ def _checked(name: str, value: Any, default: Any) -> Any:
 
 def recover() -> None:
     """Wake what waits and was forgotten, and take in hand what lost its worker. Any number of ticks may run at once."""
-    _rewake()
+    wakeups.wake_forgotten(Job.objects.filter(state=Job.State.QUEUED), wake)
     lost = Job.objects.filter(Q(lease_until__lt=DatabaseNow()) | Q(lease_until=None))
     for job in lost.filter(state=Job.State.RUNNING).order_by("created_at"):
         _bury(job)
     for job in lost.filter(state=Job.State.CANCELLING).order_by("created_at"):
         _finish_cancel(job)
-
-
-def _rewake() -> None:
-    forgotten = Q(woken_at=None) | Q(woken_at__lt=seconds_from_now(-REWAKE_S))
-    with transaction.atomic():
-        rows = Job.objects.select_for_update(skip_locked=True, of=("self",)).filter(forgotten, state=Job.State.QUEUED)
-        waiting = list(rows.order_by("created_at")[:100])
-        Job.objects.filter(pk__in=[job.pk for job in waiting]).update(woken_at=DatabaseNow())
-        for job in waiting:
-            wake(job)
 
 
 def _bury(job: Job) -> None:

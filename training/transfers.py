@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE_S = 90.0  # longer than reading the largest label file takes
-REWAKE_S = 30
 UNCONFIRMED_S = 24 * 3600
 MOST_DEATHS = 3
 TASK, LOOK_TASK = "training.tasks.run_transfer", "training.tasks.look_at_transfer"
@@ -82,7 +82,7 @@ def receive(line: Line, incoming: blobs.Incoming, *, file_name: str, by: Person)
             file_name=file_name.replace("\x00", "")[-255:],
         )
         audit.record(by, "transfer.receive", made, new={"file": made.file_name, "digest": digest, "bytes": size})
-        wakeups.wake(LOOK_TASK, transfer_id=str(made.pk))
+        _wake(LOOK_TASK, made)
     return made
 
 
@@ -92,7 +92,7 @@ def look_as(transfer: Transfer, *, code: str, by: Person) -> None:
     if code not in IMPORT_FORMATS:
         raise Refused(formats.UNKNOWN_FORMAT, code=code)
     _only_unconfirmed(transfer, look={}, format=code, deaths=0, woken_at=DatabaseNow())
-    wakeups.wake(LOOK_TASK, transfer_id=str(transfer.pk))
+    _wake(LOOK_TASK, transfer)
 
 
 def confirm(transfer: Transfer, *, by: Person) -> None:
@@ -102,7 +102,7 @@ def confirm(transfer: Transfer, *, by: Person) -> None:
     with transaction.atomic():
         _only_unconfirmed(transfer, confirmed_at=DatabaseNow(), woken_at=DatabaseNow(), asked_by=by)
         audit.record(by, "transfer.confirm", transfer, new={"format": transfer.format, "digest": transfer.digest})
-        wakeups.wake(TASK, transfer_id=str(transfer.pk))
+        _wake(TASK, transfer)
 
 
 def _only_unconfirmed(transfer: Transfer, **fields: Any) -> None:
@@ -129,7 +129,7 @@ def ask_export(
             line, Transfer.Kind.EXPORT, by, format=code, options=chosen, snapshot=snapshot, confirmed_at=DatabaseNow()
         )
         audit.record(by, "transfer.export", made, new={"format": code, "snapshot": str(snapshot or ""), **chosen})
-        wakeups.wake(TASK, transfer_id=str(made.pk))
+        _wake(TASK, made)
     return made
 
 
@@ -213,7 +213,7 @@ def give_back(held: Held) -> None:
     """The worker shuts down: back into the queue, no death is counted."""
     with transaction.atomic():
         _end(held, Transfer.State.QUEUED, woken_at=DatabaseNow(), reason="the worker is shutting down")
-        wakeups.wake(TASK, transfer_id=str(held.transfer.pk))
+        _wake(TASK, held.transfer)
 
 
 def _end(held: Held, to: str, **fields: Any) -> None:
@@ -235,7 +235,7 @@ def count_death(transfer: Transfer, fence: int, *, by: str, where: Mapping[str, 
             lifecycle.move(transfer, Transfer.State.FAILED, by=by, ended_at=DatabaseNow(), failure=failure, **fields)
         else:
             lifecycle.move(transfer, Transfer.State.QUEUED, by=by, woken_at=DatabaseNow(), **fields)
-            wakeups.wake(TASK, transfer_id=str(transfer.pk))
+            _wake(TASK, transfer)
 
 
 # ------------------------------------------------------------------------------------------------ the tick
@@ -243,8 +243,9 @@ def count_death(transfer: Transfer, fence: int, *, by: str, where: Mapping[str, 
 
 def recover() -> None:
     """Wake what was forgotten, take in hand what lost its worker, end what nobody confirmed. Many may run at once."""
-    _rewake(Q(confirmed_at__isnull=False), TASK)
-    _rewake(Q(confirmed_at=None, look={}), LOOK_TASK)
+    waiting = Transfer.objects.filter(state=Transfer.State.QUEUED)
+    wakeups.wake_forgotten(waiting.filter(confirmed_at__isnull=False), partial(_wake, TASK))
+    wakeups.wake_forgotten(waiting.filter(confirmed_at=None, look={}), partial(_wake, LOOK_TASK))
     lost = Q(lease_until__lt=DatabaseNow()) | Q(lease_until=None)
     for row in Transfer.objects.filter(lost, state=Transfer.State.RUNNING).select_related("line"):
         expired = {"lease_until__lt": DatabaseNow()} if row.lease_until else {"lease_until": None}
@@ -263,13 +264,5 @@ def recover() -> None:
             log.info("transfer %s was confirmed meanwhile", row.pk)
 
 
-def _rewake(which: Q, task: str) -> None:
-    forgotten = Q(woken_at=None) | Q(woken_at__lt=seconds_from_now(-REWAKE_S))
-    with transaction.atomic():
-        rows = Transfer.objects.select_for_update(skip_locked=True, of=("self",)).filter(
-            which, forgotten, state=Transfer.State.QUEUED
-        )
-        waiting = list(rows.order_by("created_at")[:100])
-        Transfer.objects.filter(pk__in=[row.pk for row in waiting]).update(woken_at=DatabaseNow())
-        for row in waiting:
-            wakeups.wake(task, transfer_id=str(row.pk))
+def _wake(task: str, transfer: Transfer) -> None:
+    wakeups.wake(task, transfer_id=str(transfer.pk))

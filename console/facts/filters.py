@@ -27,31 +27,32 @@ class Filters(Selection):
 
     def chips(self, class_names: Mapping[int, str]) -> list[tuple[str, str]]:
         """What is shown, in words, each with the address that is left without it."""
-        said = {
+        pairs = self.pairs()
+        return [
+            (self._in_words(name, value, class_names), urlencode([pair for pair in pairs if pair[0] != name]))
+            for name, value in pairs
+            if name != "show"
+        ]
+
+    def _in_words(self, name: str, value: str, class_names: Mapping[int, str]) -> str:
+        if name == "why":
+            return ", ".join(str(Capture.Reason(part).label) for part in self.reason)
+        flags = {
             "look": _("needs a second look"), "differs": _("machine and person differ"), "golden": _("in a golden set"),
             "skipped": _("put aside by you"), "mine": _("mine"),
         }  # fmt: skip
+        if name in flags:
+            return flags[name]
         names = {
             "lot": _("lot"), "serial": _("serial"), "product": _("product"), "shift": _("shift"),
             "station": _("station"), "said": _("machine says"), "decided": _("decided"), "from": _("from"),
             "to": _("until"), "order": _("order"),
         }  # fmt: skip
-        found = []
-        for name, value in self.pairs():
-            words = said.get(name) or f"{names.get(name, name)} {self._value(name, value, class_names)}"
-            if name == "why":
-                words = ", ".join(str(Capture.Reason(part).label) for part in self.reason)
-            if name == "show":
-                continue
-            found.append((words, urlencode([pair for pair in self.pairs() if pair[0] != name])))
-        return found
-
-    def _value(self, name: str, value: str, class_names: Mapping[int, str]) -> str:
         if name in NUMBERS:
-            return class_names.get(int(value), value)
-        if name in TIMES:
-            return value.replace("T", " ")
-        return orders()[value] if name == "order" else value
+            value = class_names.get(int(value), value)
+        elif name == "order":
+            value = orders()[value]
+        return f"{names[name]} {value.replace('T', ' ') if name in TIMES else value}"
 
     def words(self) -> list[str]:
         """The state shown and every chip, for the work bar of the single view."""
