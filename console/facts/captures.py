@@ -45,11 +45,12 @@ HISTORY = 30
 def grid(lines: Iterable[Line], filters: Filters, after: str, by: User) -> Page:
     """A page of captures in the order asked for; decided ones newest first.
 
-    One indexed query per line and state, merged: a single query over several states would sort the whole queue.
+    One query per line and index, merged: what is open has an index of its own, all else one that begins with the state.
     """
     order = queue.ORDERS[filters.order] if filters.rising else queue.NEWEST
     behind = narrowing.behind(after, order) if after else None
-    parts = [_part(line, state, filters, behind, order, by) for line in lines for state in SHOW[filters.show]]
+    wanted = [SHOW["open"]] if filters.rising else [(state,) for state in SHOW[filters.show]]
+    parts = [_part(line, states, filters, behind, order, by) for line in lines for states in wanted]
     merged = heapq.merge(*parts, key=lambda row: _place(row, order))
     rows = list(islice(merged, GRID_SIZE + 1))
     shown = rows[:GRID_SIZE]
@@ -61,9 +62,9 @@ def grid(lines: Iterable[Line], filters: Filters, after: str, by: User) -> Page:
 
 
 def _part(
-    line: Line, state: str, filters: Filters, behind: Q | None, order: tuple[str, str], by: User
+    line: Line, states: tuple[str, ...], filters: Filters, behind: Q | None, order: tuple[str, str], by: User
 ) -> list[Capture]:
-    rows = Capture.objects.filter(filters.where(line, by), line=line, state=state)
+    rows = Capture.objects.filter(filters.where(line, by), line=line, state__in=states)
     if filters.show != "all" or "golden" in filters.flags:
         rows = rows.filter(reserved="golden" in filters.flags)
     if behind:
