@@ -250,21 +250,19 @@ def _side_by_side(url: str, seconds: float) -> dict[str, Any]:
         ready.wait()
         until = time.monotonic() + seconds
         page = client.get(f"/captures/review/?line={LINE}").text
-        at = re.search(r'id="work"[^>]*data-id="([0-9a-f-]+)"', page)
-        queue = [at.group(1)] if at else []
+        queue = re.findall(r'<li id="r-([0-9a-f-]+)"', page)
         headers = {"Accept": "application/json", "X-CSRFToken": client.cookies["csrftoken"]}
-        mine: set[str] = set()
         while queue and time.monotonic() < until:
             capture = queue.pop(0)
             began = time.perf_counter()
-            answer = client.post(f"/captures/{capture}/decide", data={"choice": "OK"}, headers=headers)
+            form = {"choice": "OK", "known": ",".join([capture, *queue])}
+            answer = client.post(f"/captures/{capture}/decide", data=form, headers=headers)
             took = time.perf_counter() - began
             answer.raise_for_status()
-            mine.add(capture)
             with lock:
                 given.append(capture)
                 waits.append(took)
-            queue = [row["id"] for row in answer.json()["rail"] if row["id"] not in mine]
+            queue += [row["id"] for row in answer.json()["rail"]]
         client.close()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(REVIEWERS)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.db.models import Sum
+from django.db import connection
 from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.functional import cached_property
@@ -17,8 +17,6 @@ from django.utils.translation import gettext as _
 
 from console.roles import ROLES
 from registry import lines
-from registry.models import Counter, Device, Promotion, Rollout
-from training.models import Job
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,6 +24,18 @@ if TYPE_CHECKING:
     from console.http import Request
     from registry.models import Line
 
+# All that waits, in one question: it stands around every page.
+WAITING = """
+SELECT
+    (SELECT coalesce(sum(value), 0)::bigint FROM registry_counter
+        WHERE line_id = ANY(%(lines)s) AND name = 'captures_new'),
+    (SELECT count(*) FROM training_job
+        WHERE line_id = ANY(%(lines)s) AND state IN ('QUEUED', 'RUNNING', 'CANCELLING')),
+    (SELECT count(*) FROM registry_promotion WHERE line_id = ANY(%(lines)s) AND state = 'REQUESTED'),
+    (SELECT count(*) FROM registry_rollout WHERE line_id = ANY(%(lines)s) AND state IN ('RUNNING', 'PAUSED')),
+    (SELECT count(*) FROM registry_rollout WHERE line_id = ANY(%(lines)s) AND state = 'PAUSED'),
+    (SELECT count(*) FROM registry_device WHERE line_id = ANY(%(lines)s) AND state = 'QUARANTINED')
+"""
 LANGUAGE_SHORT = {"en": "EN", "ko": "한국어"}
 
 
@@ -84,9 +94,7 @@ class Frame:
     @property
     def roles(self) -> str:
         """The person's roles on the lines shown, in words."""
-        user = self._request.user
-        codes = user.memberships.filter(line__in=self.shown_lines).values_list("role", flat=True).distinct()
-        return ", ".join(str(role.name) for code, role in ROLES.items() if code in set(codes))
+        return ", ".join(str(ROLES[code].name) for code in self._request.user.roles_on(self.shown_lines))
 
     @property
     def now(self) -> datetime:
@@ -114,14 +122,9 @@ class Frame:
     @cached_property
     def stops(self) -> list[Stop]:
         """The menu, in the order in which the work travels."""
-        pks = [line.pk for line in self.shown_lines]
-        new = Counter.objects.filter(line__in=pks, name="captures_new").aggregate(total=Sum("value"))["total"] or 0
-        running = Job.objects.filter(line__in=pks, state__in=("QUEUED", "RUNNING", "CANCELLING")).count()
-        asked = Promotion.objects.filter(line__in=pks, state="REQUESTED").count()
-        states = list(
-            Rollout.objects.filter(line__in=pks, state__in=("RUNNING", "PAUSED")).values_list("state", flat=True)
-        )
-        held = Device.objects.filter(line__in=pks, state="QUARANTINED").count()
+        with connection.cursor() as cursor:
+            cursor.execute(WAITING, {"lines": [line.pk for line in self.shown_lines]})
+            new, running, asked, rolling, paused, held = cursor.fetchone()
         stops = [
             Stop("overview", _("Overview"), reverse("overview")),
             Stop("capture", _("Review"), reverse("capture-list"), new, due=new > 0),
@@ -129,7 +132,7 @@ class Frame:
             Stop("job", _("Jobs"), reverse("job-list"), running),
             Stop("version", _("Versions"), reverse("version-list")),
             Stop("promotion", _("Promotions"), reverse("promotion-list"), asked, due=asked > 0),
-            Stop("rollout", _("Rollouts"), reverse("rollout-list"), len(states), due="PAUSED" in states),
+            Stop("rollout", _("Rollouts"), reverse("rollout-list"), rolling, due=paused > 0),
             Stop("device", _("Devices"), reverse("device-list"), held, due=held > 0),
         ]
         if self._request.lines.allow("audit.view"):

@@ -26,7 +26,6 @@ from registry.lifecycle import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TypeVar
-    from uuid import UUID
 
     from django.db.models import Model
     from django_htmx.middleware import HtmxDetails
@@ -61,20 +60,14 @@ class Lines:
 
     @cached_property
     def all(self) -> list[Line]:
-        return list(self._user.lines().select_related("site")) if self._user.is_authenticated else []
-
-    @cached_property
-    def _actions(self) -> dict[UUID, frozenset[str]]:
-        from console.roles import ROLES
-
-        granted: dict[UUID, frozenset[str]] = {}
-        for line_id, role in self._user.memberships.values_list("line_id", "role") if self.all else ():
-            granted[line_id] = granted.get(line_id, frozenset()) | ROLES[role].actions
-        return granted
+        if not self._user.is_authenticated:
+            return []
+        self._user.read_roles_once()
+        return list(self._user.lines().select_related("site"))
 
     def that_allow(self, action: str) -> list[Line]:
         """The lines where this person may do `action`."""
-        return [line for line in self.all if action in self._actions.get(line.pk, ())]
+        return [line for line in self.all if self._user.can(action, line)]
 
     def allow(self, action: str, line: Line | None = None) -> bool:
         """May this person do `action` on `line`, or on any line when none is given?"""
@@ -140,18 +133,13 @@ def public(reason: str) -> Callable[[Any], Any]:
 
 def load(request: Request, model: type[Row], pk: Any, *, action: str, line_path: str = "line") -> Row:
     """The row, if its line is one of this person's (else 404) and they may do `action` there (else 403)."""
-    related = () if line_path == "self" else (line_path,)
-    key = "pk__in" if line_path == "self" else f"{line_path}__in"
-    row = (
-        model._default_manager.select_related(*related)
-        .filter(pk=pk, **{key: [line.pk for line in request.lines.all]})
-        .first()
-    )
+    mine = {line.pk: line for line in request.lines.all}
+    row = model._default_manager.filter(pk=pk, **{"pk__in" if line_path == "self" else "line__in": mine}).first()
     if row is None:
         raise Http404(f"no {model._meta.model_name} {pk}")
     line: Any = row
-    for step in [] if line_path == "self" else line_path.split("__"):
-        line = getattr(line, step)
+    if line_path != "self":  # the line was read with the person's, site and all
+        line = row.line = mine[row.line_id]  # type: ignore[attr-defined]
     if not request.lines.allow(action, line):
         raise PermissionDenied(no_role_sentence())
     return row

@@ -11,6 +11,7 @@ from console.roles import ACTIONS, ROLES
 from registry.ids import new_id
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from uuid import UUID
 
     from django.db.models import QuerySet
@@ -25,6 +26,7 @@ class User(AbstractUser):
     display_name = models.CharField(max_length=80, blank=True)
     language = models.CharField(max_length=8, blank=True)
     theme = models.CharField(max_length=8, blank=True)
+    roles_held: dict[UUID, set[str]] | None = None  # line -> roles, when they were read for a request
 
     def __str__(self) -> str:
         return self.display_name or self.username
@@ -35,6 +37,16 @@ class User(AbstractUser):
             raise ValueError(f"no role grants the unknown action {action!r}")
         return self.is_active and action in self._actions_on(line.pk)
 
+    def roles_on(self, lines: Collection[Line]) -> list[str]:
+        """The codes of this person's roles on any of these lines, in the order of the role table."""
+        held = self.roles_held if self.roles_held is not None else self._read_roles()
+        mine = {role for line in lines for role in held.get(line.pk, ())}
+        return [code for code in ROLES if code in mine]
+
+    def read_roles_once(self) -> None:
+        """Answer `can` from what is read now: for the moment of one request, whose person is loaded anew each time."""
+        self.roles_held = self._read_roles()
+
     def lines(self) -> QuerySet[Line]:
         """The lines that this person may see."""
         from registry.models import Line
@@ -42,8 +54,15 @@ class User(AbstractUser):
         return Line.objects.filter(memberships__user=self).distinct() if self.is_active else Line.objects.none()
 
     def _actions_on(self, line_id: UUID) -> frozenset[str]:
-        roles = self.memberships.filter(line_id=line_id).values_list("role", flat=True)
-        return frozenset().union(*(ROLES[role].actions for role in roles if role in ROLES))
+        held = self.roles_held if self.roles_held is not None else self._read_roles(line_id)
+        return frozenset().union(*(ROLES[role].actions for role in held.get(line_id, ()) if role in ROLES))
+
+    def _read_roles(self, *line_ids: UUID) -> dict[UUID, set[str]]:
+        rows = self.memberships.filter(line_id__in=line_ids) if line_ids else self.memberships.all()
+        held: dict[UUID, set[str]] = {}
+        for line_id, role in rows.values_list("line_id", "role"):
+            held.setdefault(line_id, set()).add(role)
+        return held
 
 
 class Membership(models.Model):

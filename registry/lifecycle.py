@@ -80,11 +80,11 @@ def move(
             state=to, row_version=F("row_version") + 1, **fields
         )
         if not changed:
-            obj.refresh_from_db()
+            reread(obj)
             raise Refused(
                 CANNOT_MOVE, noun=model._meta.verbose_name, name=str(obj), state=obj.get_state_display(), to=to.lower()
             )
-        obj.refresh_from_db()
+        reread(obj)
         if audited:
             audit.record(
                 by, f"{model._meta.model_name}.{to.lower()}", obj, old={"state": old}, new={"state": to}, reason=reason
@@ -92,12 +92,25 @@ def move(
         events.announce(*obj.topics())
 
 
+def reread(obj: models.Model) -> None:
+    """`refresh_from_db`, but the line, site or person read with it are kept: only what has no life of its own."""
+    kept = {
+        field.name: (getattr(obj, field.attname), getattr(obj, field.name))
+        for field in obj._meta.concrete_fields
+        if isinstance(field, models.ForeignKey) and field.is_cached(obj) and not hasattr(field.related_model, "MOVES")
+    }
+    obj.refresh_from_db()
+    for name, (key, row) in kept.items():
+        if getattr(obj, f"{name}_id") == key:
+            setattr(obj, name, row)
+
+
 def touch(obj: Any, **fields: Any) -> None:
     """Change fields that are not the state (progress, counters of a life) and announce it, under the row's own lock."""
     model: type[models.Model] = type(obj)
     with transaction.atomic():
         model._default_manager.filter(pk=obj.pk).update(row_version=F("row_version") + 1, **fields)
-        obj.refresh_from_db()
+        reread(obj)
         events.announce(*obj.topics())
 
 

@@ -162,7 +162,7 @@ def decide(
         drafts.discard(row, by=by)
         counters.add(row.line, counts.NEW, -1)
         counters.add(row.line, counts.DECIDED)
-    capture.refresh_from_db()
+    lifecycle.reread(capture)
     return decision
 
 
@@ -228,7 +228,7 @@ def skip(capture: Capture, *, by: Person) -> Decision:
         decision = _record(row, Decision.Kind.SKIPPED, by)
         Capture.objects.filter(pk=row.pk, claimed_by=by).update(claimed_by=None, claimed_until=None)
         events.announce(*row.topics())
-    capture.refresh_from_db()
+    lifecycle.reread(capture)
     return decision
 
 
@@ -243,7 +243,7 @@ def ask_second_look(capture: Capture, *, by: Person, comment: str = "") -> Decis
             lifecycle.move(row, Capture.State.DISPUTED, by=by, audited=False, **fields)
         else:
             lifecycle.touch(row, **fields)
-    capture.refresh_from_db()
+    lifecycle.reread(capture)
     return decision
 
 
@@ -259,7 +259,7 @@ def retract(capture: Capture, *, reason: str, by: Person) -> Decision:
         policies.check_can_retract(row, by=by)
         decision = _take_back(row, by, comment=reason.strip())
         audit.record(by, "capture.retracted", row, reason=reason.strip())
-    capture.refresh_from_db()
+    lifecycle.reread(capture)
     return decision
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from django.db import transaction
 from django.db.models import OuterRef, Q, Subquery
 
-from registry import audit, events
+from registry import audit, events, lifecycle
 from registry.clock import DatabaseNow, seconds_from_now
 from training import policies
 from training.models import IN_QUEUE, Capture, Decision
@@ -69,17 +69,17 @@ def next_in_queue(line: Line, *, by: Person, after: UUID | None = None, want: Wa
     """The next picture for this person, claimed for them; None when nothing is left. `after`: go on behind this one."""
     policies.check_can_review(line, by=by)
     rows = queue(line, by=by, want=want)
-    found = _take(rows.filter(id__gt=after), by, 1) if after else []
-    return next(iter(found or _take(rows.exclude(id=after) if after else rows, by, 1)), None)
+    found = _take(rows.filter(id__gt=after), line, by, 1) if after else []
+    return next(iter(found or _take(rows.exclude(id=after) if after else rows, line, by, 1)), None)
 
 
 def claim(line: Line, *, by: Person, count: int = 1, want: Want = ANY, exclude: Iterable[UUID] = ()) -> list[Capture]:
     """Lease the next `count` pictures of the queue to this person for ten minutes, their own ones first."""
     policies.check_can_review(line, by=by)
     rows = queue(line, by=by, want=want).exclude(id__in=list(exclude))
-    own = _take(rows.filter(claimed_by=by, claimed_until__gt=DatabaseNow()), by, count)
+    own = _take(rows.filter(claimed_by=by, claimed_until__gt=DatabaseNow()), line, by, count)
     if len(own) < count:
-        own += _take(rows.exclude(id__in=[capture.pk for capture in own]), by, count - len(own))
+        own += _take(rows.exclude(id__in=[capture.pk for capture in own]), line, by, count - len(own))
     return own
 
 
@@ -89,7 +89,7 @@ def claim_one(capture: Capture, *, by: Person) -> Capture:
         row = locked(capture)
         policies.check_can_decide(row, by=by)
         lease(row, by)
-    capture.refresh_from_db()
+    lifecycle.reread(capture)
     return capture
 
 
@@ -112,7 +112,9 @@ def free(capture: Capture, *, by: Person) -> None:
 
 def locked(capture: Capture) -> Capture:
     """The row as it is now, locked until the transaction ends."""
-    return Capture.objects.select_for_update(of=("self",)).select_related("line__site", "claimed_by").get(pk=capture.pk)
+    row = Capture.objects.select_for_update(of=("self",)).select_related("claimed_by").get(pk=capture.pk)
+    row.line = capture.line
+    return row
 
 
 def lease(row: Capture, by: Person) -> None:
@@ -120,10 +122,14 @@ def lease(row: Capture, by: Person) -> None:
     Capture.objects.filter(pk=row.pk).update(claimed_by=by, claimed_until=seconds_from_now(CLAIM_S))
 
 
-def _take(rows: QuerySet[Capture], by: Person, count: int) -> list[Capture]:
+def _take(rows: QuerySet[Capture], line: Line, by: Person, count: int) -> list[Capture]:
     """Lock up to `count` rows that nobody else is taking at this moment, and lease them, in the queue's order."""
     with transaction.atomic():
-        picked = [row.pk for row in rows.select_for_update(skip_locked=True, of=("self",))[:count]]
-        Capture.objects.filter(pk__in=picked).update(claimed_by=by, claimed_until=seconds_from_now(CLAIM_S))
-    found = Capture.objects.filter(pk__in=picked).select_related("line__site").in_bulk()
-    return [found[pk] for pk in picked]
+        free = rows.annotate(held_until=seconds_from_now(CLAIM_S)).select_for_update(skip_locked=True, of=("self",))
+        taken: list[Capture] = list(free[:count])
+        for row in taken:
+            row.line, row.claimed_by, row.claimed_until = line, by, row.held_until  # type: ignore[attr-defined]
+        if taken:
+            held = Capture.objects.filter(pk__in=[row.pk for row in taken])
+            held.update(claimed_by=by, claimed_until=taken[-1].claimed_until)
+    return taken

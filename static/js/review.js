@@ -93,6 +93,7 @@
     const act = queue[0];
     if (!act) { busy = false; return; }
     busy = true;
+    act.body.set("known", Array.from(rail.children, function (row) { return row.dataset.id; }).join(",")); // these need not come again
     fetch(act.url, { method: "POST", body: act.body, headers: { Accept: "application/json", "X-CSRFToken": csrf } }).then(function (answer) {
       if (answer.status === 401) { location.reload(); return null; }
       if (answer.status >= 400 && answer.status < 500 && answer.status !== 408 && answer.status !== 429) { // final
