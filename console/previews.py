@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,8 @@ from django.conf import settings
 
 from edge.pictures import extent, preview
 from registry import blobs
+from training import pictures, pyramid
+from training.pyramid import Pyramid
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,26 +45,55 @@ def name(capture: Capture, size: str, window: Window | None = None) -> str:
     return f"{capture.digest}-{SIZES[size]}{part}-{FORMAT}"
 
 
+def large(capture: Capture) -> bool:
+    """Is the stage smaller than the picture? Then its browser loads the part it shows as tiles."""
+    return max(capture.width, capture.height) > SIZES["stage"]
+
+
+def level_count(capture: Capture) -> int:
+    """How many levels its tiles have; 0 for a picture that is shown whole."""
+    return pyramid.level_count(capture.width, capture.height) if large(capture) else 0
+
+
 def read(capture: Capture, size: str, window: Window | None = None) -> bytes:
     """JPEG bytes; raises blobs.Missing, blobs.Damaged or PictureRefused.
 
     A reader's own `window` is drawn anew each time: a slider that moves would fill the disk.
     """
-    if window is not None:
-        return preview(blobs.read(capture.digest), SIZES[size], window)
     kept = _path(capture, size)
-    try:
-        return kept.read_bytes()
-    except FileNotFoundError:
-        pass
-    made = preview(blobs.read(capture.digest), SIZES[size], line_window(capture))
-    _keep(kept, made)
+    if window is None:
+        with contextlib.suppress(FileNotFoundError):
+            return kept.read_bytes()
+    shown = window or line_window(capture)
+    if large(capture):
+        made = _levels(capture).whole(SIZES[size], shown)
+    else:
+        made = preview(blobs.read(capture.digest), SIZES[size], shown)
+    if window is None:
+        _keep(kept, made)
     return made
+
+
+def tile(capture: Capture, level: int, column: int, row: int, window: Window | None = None) -> bytes | None:
+    """JPEG bytes of one tile of a large picture, None where it has none; raises as `read` does."""
+    return _levels(capture).tile(level, column, row, window or line_window(capture)) if large(capture) else None
+
+
+def _levels(capture: Capture) -> Pyramid:
+    """The levels of a large picture, made at the first look at it."""
+    folder = settings.CACHE_ROOT / "levels" / capture.digest[:2] / f"{capture.digest}-{FORMAT}"
+    try:
+        return Pyramid.open(folder)
+    except FileNotFoundError:
+        pictures.write_levels(blobs.read(capture.digest), folder)
+        trim(settings.CACHE_ROOT / "levels", settings.LEVELS_MAX_BYTES)
+        return Pyramid.open(folder)
 
 
 def levels(capture: Capture) -> dict[str, float | bool]:
     """Least and greatest stored value of a deep picture and the window it is shown through (`line`: by the line's)."""
-    found = extent(blobs.read(capture.digest))
+    found = _levels(capture).extent if large(capture) else extent(blobs.read(capture.digest))
+    assert found is not None  # what is not deep is not asked for
     low, high = line_window(capture) or (found.low, found.high)
     return {
         "least": found.least,
@@ -69,6 +102,18 @@ def levels(capture: Capture) -> dict[str, float | bool]:
         "high": high,
         "line": line_window(capture) is not None,
     }
+
+
+def trim(root: Path, most_bytes: int) -> None:
+    """Remove what was looked at longest ago until the folders below `root` take no more than this."""
+    found = [(folder.stat().st_mtime, folder) for folder in root.glob("*/*") if not folder.name.startswith("tmp")]
+    sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for _at, folder in found}
+    total = sum(sizes.values())
+    for _at, folder in sorted(found)[:-1]:  # the newest is the one that was just made
+        if total <= most_bytes:
+            break
+        shutil.rmtree(folder, ignore_errors=True)
+        total -= sizes[folder]
 
 
 def _path(capture: Capture, size: str) -> Path:

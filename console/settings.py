@@ -17,6 +17,7 @@ STATE = state_folder(BASE_DIR)
 BLOB_ROOT = Path(os.environ.get("LOOPLINE_BLOBS", STATE / "blobs"))
 CACHE_ROOT = Path(os.environ.get("LOOPLINE_CACHE", STATE / "cache"))
 CACHE_MAX_BYTES = envint("LOOPLINE_CACHE_MAX_MB", 20_000) * 1_000_000
+LEVELS_MAX_BYTES = envint("LOOPLINE_LEVELS_MAX_MB", 4_000) * 1_000_000
 JOBS_ROOT = Path(os.environ.get("LOOPLINE_JOBS", STATE / "jobs"))
 LOG_ROOT = STATE / "log"
 SHARED_DATA = Path(os.environ.get("LOOPLINE_SHARED_DATA", BASE_DIR.parent / "shared" / "data"))

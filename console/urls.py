@@ -49,6 +49,7 @@ capture_urls: list[Any] = [
     path("<uuid:pk>/free", captures.free, name="capture-free"),
     path("<uuid:pk>/retract", captures.retract, name="capture-retract"),
     path("<uuid:pk>/picture", captures.picture, name="capture-picture"),
+    path("<uuid:pk>/tile/<int:level>/<int:column>/<int:row>", captures.tile, name="capture-tile"),
     path("<uuid:pk>/levels", captures.levels, name="capture-levels"),
     path("<uuid:pk>/original", captures.original, name="capture-original"),
 ]

@@ -86,13 +86,35 @@ def decode(data: bytes, window: tuple[float, float] | None = None, max_pixels: i
     without a window from their own 0.5 to 99.5 percentile, so that 12 bits in 16 do not show black. Colour pictures
     with 16 bits keep their upper 8 bits. Raises PictureRefused.
     """
+    try:
+        return np.ascontiguousarray(shown(stored(data, max_pixels), window))
+    except ValueError as error:
+        raise PictureRefused("unsupported", detail=str(error)) from error
+
+
+def stored(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """The picture upright and not yet windowed: [H, W] of stored values for one channel, else uint8 [H, W, 3] RGB.
+
+    `shown` makes of it, or of any part of it, what `decode` makes of the bytes. Raises PictureRefused.
+    """
     image = _load(data, max_pixels)
     try:
-        pixels = _to_rgb(image, window)
-        turned = _turn(pixels, _orientation(image))
+        plain = image.mode in _DEEP_MODES or (image.mode == "L" and "transparency" not in image.info)
+        pixels = np.asarray(image) if plain else _to_rgb(image)
+        return _turn(pixels, _orientation(image))
     except _DAMAGE as error:
         raise PictureRefused("unsupported", format=image.format, mode=image.mode, detail=str(error)) from error
-    return np.ascontiguousarray(turned)
+
+
+def shown(values: np.ndarray, window: tuple[float, float] | None = None) -> np.ndarray:
+    """uint8 [H, W, 3] of what `stored` gives; `window` matters to single channels with more than 8 bits only.
+
+    Raises ValueError when there is no window and no finite value to choose one from.
+    """
+    if values.ndim == 3:
+        return values
+    grey = values if values.dtype == np.uint8 else _windowed(values, window)
+    return np.repeat(grey[:, :, None], 3, axis=2)
 
 
 @dataclass(frozen=True)
@@ -107,21 +129,33 @@ class Extent:
 
 def extent(data: bytes, max_pixels: int = MAX_PIXELS) -> Extent:
     """What a window can be chosen from. Raises PictureRefused, also for pictures that need none."""
-    image = _load(data, max_pixels)
-    if image.mode not in _DEEP_MODES:
-        raise PictureRefused("unsupported", format=image.format, mode=image.mode)
-    values = np.asarray(image).astype(np.float64)
-    finite = values[np.isfinite(values)]
+    values = stored(data, max_pixels)
+    if values.ndim == 3 or values.dtype == np.uint8:
+        raise PictureRefused("unsupported", bits=8)
+    try:
+        return extent_of(values)
+    except ValueError as error:
+        raise PictureRefused("unsupported", detail=str(error)) from error
+
+
+def extent_of(values: np.ndarray) -> Extent:
+    """`extent` of [H, W] stored values. Raises ValueError when none of them is finite."""
+    finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values.ravel()
     if finite.size == 0:
-        raise PictureRefused("unsupported", format=image.format, mode=image.mode)
+        raise ValueError("no finite value")
     low, high = _automatic(finite)
     return Extent(float(finite.min()), float(finite.max()), low, high)
 
 
 def preview(data: bytes, longest: int, window: tuple[float, float] | None = None) -> bytes:
     """A JPEG for browsers, longest side at most `longest` pixels; never enlarged, no metadata of the original."""
-    image = Image.fromarray(decode(data, window))
-    scale = longest / max(image.size)
+    return as_jpeg(decode(data, window), longest)
+
+
+def as_jpeg(pixels: np.ndarray, longest: int | None = None) -> bytes:
+    """uint8 [H, W, 3] as a JPEG, made smaller when its longest side is above `longest`."""
+    image = Image.fromarray(pixels)
+    scale = longest / max(image.size) if longest else 1.0
     if scale < 1:
         size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
         image = image.resize(size, Image.Resampling.BICUBIC, reducing_gap=3.0)
@@ -270,10 +304,7 @@ def _turn(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return pixels
 
 
-def _to_rgb(image: Image.Image, window: tuple[float, float] | None) -> np.ndarray:
-    if image.mode in _DEEP_MODES:
-        grey = _windowed(np.asarray(image), window)
-        return np.repeat(grey[:, :, None], 3, axis=2)
+def _to_rgb(image: Image.Image) -> np.ndarray:
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
         rgba = image if image.mode == "RGBA" else image.convert("RGBA")
         black = Image.new("RGB", rgba.size)
@@ -284,15 +315,12 @@ def _to_rgb(image: Image.Image, window: tuple[float, float] | None) -> np.ndarra
 
 def _windowed(values: np.ndarray, window: tuple[float, float] | None) -> np.ndarray:
     """[H, W] of any number type to uint8, black at window[0], white at window[1]. Not-a-number shows black."""
-    values = values.astype(np.float64)
     if window is None:
-        finite = values[np.isfinite(values)]
-        if finite.size == 0:
-            raise ValueError("no finite value")
-        low, high = _automatic(finite)
+        found = extent_of(values)
+        low, high = found.low, found.high
     else:
         low, high = float(window[0]), float(window[1])
-    scaled = (values - low) * (255.0 / (high - low if high > low else 1.0))
+    scaled = (values.astype(np.float64) - low) * (255.0 / (high - low if high > low else 1.0))
     scaled = np.nan_to_num(scaled, nan=0.0, posinf=255.0, neginf=0.0)
     return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
 

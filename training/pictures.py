@@ -74,22 +74,39 @@ def as_refused(refused: PictureRefused) -> Refused:
 
 def check(path: Path, max_pixels: int = MAX_PIXELS) -> PictureInfo:
     """Decode the file whole in a bounded child and say what it is; raises PictureRefused."""
+    return PictureInfo(**_answer(path, max_pixels)["info"])
+
+
+def _answer(path: Path, max_pixels: int, folder: Path | None = None) -> dict[str, Any]:
     answer = None
     while answer is None:
         with _child() as child:
-            answer = child.ask(path, max_pixels)
-    if "info" in answer:
-        return PictureInfo(**answer["info"])
-    raise PictureRefused(answer["code"], **answer["params"])
+            answer = child.ask(path, max_pixels, folder)
+    if "code" in answer:
+        raise PictureRefused(answer["code"], **answer["params"])
+    return answer
 
 
 def check_bytes(data: bytes, max_pixels: int = MAX_PIXELS) -> PictureInfo:
     """`check` for bytes in memory."""
+    with _as_file(data) as path:
+        return check(path, max_pixels)
+
+
+def write_levels(data: bytes, folder: Path, max_pixels: int = MAX_PIXELS) -> None:
+    """Write the picture's levels (training.pyramid) into `folder`, in a bounded child too; raises PictureRefused."""
+    with _as_file(data) as path:
+        _answer(path, max_pixels, folder)
+
+
+@contextlib.contextmanager
+def _as_file(data: bytes) -> Iterator[Path]:
+    """Bytes in memory under a path that the child can open."""
     handle = os.memfd_create("picture")
     try:
         with os.fdopen(os.dup(handle), "wb") as out:
             out.write(data)
-        return check(Path(f"/proc/{os.getpid()}/fd/{handle}"), max_pixels)
+        yield Path(f"/proc/{os.getpid()}/fd/{handle}")
     finally:
         os.close(handle)
 
@@ -106,13 +123,13 @@ class _Child:
         )  # fmt: skip
         self.used = 0
 
-    def ask(self, path: Path, max_pixels: int) -> dict[str, Any] | None:
+    def ask(self, path: Path, max_pixels: int, folder: Path | None) -> dict[str, Any] | None:
         """The child's answer; one that dies or takes too long has refused the picture. None: it was dead before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self.used += 1
         try:
-            self._process.stdin.write(json.dumps([str(path), max_pixels]).encode() + b"\n")
+            self._process.stdin.write(json.dumps([str(path), max_pixels, folder and str(folder)]).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             self.end()

@@ -37,6 +37,7 @@ GRID_SIZE = 60
 RAIL = 9  # pictures held for one reviewer at a time
 KEYS = "123456789"
 HISTORY = 30
+SIBLINGS = 8
 
 
 # ------------------------------------------------------------------------------------------------ the grid
@@ -150,6 +151,19 @@ class Reading:
     @cached_property
     def deep(self) -> bool:
         return previews.deep(self.capture)
+
+    @property
+    def tile_levels(self) -> int:
+        """How many levels the picture's tiles have; 0 for one that is shown whole."""
+        return previews.level_count(self.capture)
+
+    @cached_property
+    def siblings(self) -> list[Capture]:
+        """Other pictures of the same serial number, newest first."""
+        if not self.capture.serial:
+            return []
+        same = Capture.objects.filter(line=self.capture.line, serial=self.capture.serial)
+        return list(same.exclude(pk=self.capture.pk).select_related("station").order_by("-received_at")[:SIBLINGS])
 
     # ---- what is drawn
 

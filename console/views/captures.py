@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.contrib import messages
@@ -27,6 +27,8 @@ from training import captures, counts, drafts, pictures, policies, queue
 from training.models import Capture
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from console.http import Request
     from registry.models import Line
 
@@ -278,19 +280,20 @@ def _next(request: Request, line: Line, at: UUID | None = None) -> HttpResponse:
     rail = queue.claim(line, by=request.user, count=facts.RAIL, want=filters.want(line, request.user))
     if at is not None:
         rail = _beginning_with(request, line, str(at), rail)
+    known = set(request.POST.get("known", "").split(",")) - {str(at)}
     return JsonResponse(
         {
             "at": str(at) if at else None,
             "left": counters.value(line, counts.NEW),
             "saved": timezone.localtime().strftime("%H:%M:%S"),
-            "rail": [{"id": str(row.pk), "html": _rail_item(request, row)} for row in rail],
+            "rail": [_rail_item(request, row) for row in rail if str(row.pk) not in known],
         }
     )
 
 
-def _rail_item(request: Request, capture: Capture) -> str:
-    context: dict[str, Any] = {"capture": capture}
-    return render_to_string("captures/review.html#rail_item", context, request)
+def _rail_item(request: Request, capture: Capture) -> dict[str, str]:
+    html = render_to_string("captures/review.html#rail_item", {"capture": capture}, request)
+    return {"id": str(capture.pk), "html": html}
 
 
 # ------------------------------------------------------------------------------------------------ pictures
@@ -305,21 +308,32 @@ def picture(request: Request, capture: Capture) -> HttpResponse:
     if size not in previews.SIZES:
         raise Http404(f"no size {size}")
     window = WindowForm(request.GET).window() if previews.deep(capture) else None
-    etag = f'"{previews.name(capture, size, window)}"'
-    headers = {
-        "ETag": etag,
-        "Cache-Control": "private, max-age=600",
-        "Vary": "Cookie",
-    }
-    if request.headers.get("If-None-Match") == etag:
+    return _jpeg(request, previews.name(capture, size, window), lambda: previews.read(capture, size, window))
+
+
+@page("line.view", of=Capture)
+def tile(request: Request, capture: Capture, level: int, column: int, row: int) -> HttpResponse:
+    """A part of a picture that is larger than the stage, 512 pixels wide and high at `level` halvings."""
+    window = WindowForm(request.GET).window() if previews.deep(capture) else None
+    name = f"{previews.name(capture, 'stage', window)}-{level}-{column}-{row}"
+    return _jpeg(request, name, lambda: previews.tile(capture, level, column, row, window))
+
+
+def _jpeg(request: Request, name: str, draw: Callable[[], bytes | None]) -> HttpResponse:
+    """What `draw` gives as an answer that the browser keeps for a while, or why it cannot be shown."""
+    headers = {"ETag": f'"{name}"', "Cache-Control": "private, max-age=600", "Vary": "Cookie"}
+    if request.headers.get("If-None-Match") == headers["ETag"]:
         return HttpResponseNotModified(headers=headers)
     try:
-        return HttpResponse(previews.read(capture, size, window), content_type="image/jpeg", headers=headers)
+        drawn = draw()
     except PictureRefused as refused:
         return HttpResponse(pictures.sentence(refused), status=422, content_type="text/plain; charset=utf-8")
     except (blobs.Missing, blobs.Damaged):
         sentence = _("The stored bytes of this picture are missing or damaged. Tell your site administrator.")
         return HttpResponse(sentence, status=410, content_type="text/plain; charset=utf-8")
+    if drawn is None:
+        raise Http404(f"no part {name}")
+    return HttpResponse(drawn, content_type="image/jpeg", headers=headers)
 
 
 @page("line.view", of=Capture)

@@ -8,19 +8,22 @@
   const loopline = window.loopline = window.loopline || {};
   const fingers = new Map();                                    // pointers that are down -> [clientX, clientY]
   let figure = null, pan = null, image = null, zoom = null, size = [1, 1], scale = 1, fit = 1, x = 0, y = 0;
-  let heat = false, gesture = null;
+  let heat = sessionStorage.getItem("loopline.heat") === "1", cover = Number(sessionStorage.getItem("loopline.cover")) || 45, gesture = null;
 
   function place() {
     pan.style.width = size[0] * scale + "px";
     pan.style.height = size[1] * scale + "px";
     pan.style.transform = "translate(" + x + "px," + y + "px)";
     pan.classList.toggle("close", scale >= 3);
-    if (zoom) zoom.textContent = Math.round(scale * 100) + " %";
+    if (zoom) zoom.textContent = (scale < 0.1 ? (scale * 100).toFixed(1) : Math.round(scale * 100)) + " %";
+    document.dispatchEvent(new CustomEvent("loopline:view"));
   }
-  function fitNow() {
-    const box = figure.getBoundingClientRect();
-    fit = Math.min((box.width - 24) / size[0], (box.height - 24) / size[1]);
-    scale = fit; x = (box.width - size[0] * scale) / 2; y = (box.height - size[1] * scale) / 2;
+  // The whole picture; asked for again, its short side fills the stage: a line-scan picture is a thread when it fits.
+  function fitNow(again) {
+    const box = figure.getBoundingClientRect(), across = (box.width - 24) / size[0], down = (box.height - 24) / size[1];
+    const whole = Math.min(across, down), filled = Math.min(Math.max(across, down), Math.max(1, whole));
+    fit = whole;
+    scale = again === true && Math.abs(scale - whole) < whole * 0.001 ? filled : whole; x = (box.width - size[0] * scale) / 2; y = (box.height - size[1] * scale) / 2;
     place();
   }
   function zoomAt(factor, clientX, clientY) {
@@ -100,11 +103,19 @@
   }
   function showHeat(on) {
     heat = on;
-    const canvas = figure && figure.querySelector(".heatmap");
-    if (canvas) canvas.hidden = !heat;
+    const canvas = figure && figure.querySelector(".heatmap"), slider = document.getElementById("heat-cover");
+    if (canvas) { canvas.hidden = !heat; canvas.style.opacity = cover / 100; }
     const button = document.querySelector("[data-tool=heat]");
     if (button) { button.setAttribute("aria-pressed", String(heat)); button.classList.toggle("on", heat); }
+    if (slider) { slider.value = cover; slider.disabled = !heat; }
   }
+  function turnHeat() { sessionStorage.setItem("loopline.heat", heat ? "0" : "1"); showHeat(!heat); }
+  document.addEventListener("input", function (event) {
+    if (event.target.id !== "heat-cover") return;
+    cover = Number(event.target.value);
+    sessionStorage.setItem("loopline.cover", String(cover));
+    showHeat(heat);
+  });
   function broken() { const note = figure.querySelector(".broken"); if (note) note.hidden = false; pan.hidden = true; }
 
   // `ready` is a decoded <img> of the same address: it takes the place of the one in the markup, so nothing is decoded twice.
@@ -132,16 +143,16 @@
   document.addEventListener("click", function (event) {
     const tool = event.target.closest("[data-tool]");
     if (!tool) return;
-    if (tool.dataset.tool === "heat") showHeat(!heat);
-    if (tool.dataset.tool === "fit") fitNow();
+    if (tool.dataset.tool === "heat") turnHeat();
+    if (tool.dataset.tool === "fit") fitNow(true);
     if (tool.dataset.tool === "in") zoomBy(STEP);
     if (tool.dataset.tool === "out") zoomBy(1 / STEP);
   });
   document.addEventListener("keydown", function (event) {
     if (event.ctrlKey || event.metaKey || event.altKey || !figure || event.target.closest("input, textarea, select, dialog")) return;
     const key = loopline.letter(event);
-    if (key === "e") showHeat(!heat);
-    if (key === "r") fitNow();
+    if (key === "e") turnHeat();
+    if (key === "r") fitNow(true);
     if (key === "+" || key === "=") zoomBy(STEP);
     if (key === "-" || key === "_") zoomBy(1 / STEP);
   });

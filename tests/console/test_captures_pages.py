@@ -255,6 +255,54 @@ def test_sixteen_bit_greys_are_visible_through_the_lines_window(
     assert shown.getpixel((20, 20)) > 235
 
 
+def long_picture(world: World, grey: int = 90) -> Capture:
+    image = Image.new("L", (4000, 700), grey)
+    image.putpixel((3900, 650), 255)
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return captures.import_one(world.line, out.getvalue(), {"serial": "SN-LONG"}, by=world.plant.engineer)[0]
+
+
+def test_a_picture_larger_than_the_stage_has_tiles_and_the_stage_says_so(
+    world: World, signed_in: Callable[..., Client], settings: Any, tmp_path: Any
+) -> None:
+    settings.CACHE_ROOT = tmp_path / "cache"
+    capture, small, client = long_picture(world), waiting(world, 1)[0], signed_in(world.viewer)
+    stage = Image.open(io.BytesIO(client.get(url("picture", capture)).content))
+    assert stage.size == (1600, 280)
+    tile = client.get(reverse("capture-tile", args=[capture.pk, 0, 7, 1]))
+    assert Image.open(io.BytesIO(tile.content)).convert("L").getpixel((3900 - 7 * 512, 650 - 512)) > 200
+    assert tile["Cache-Control"].startswith("private")
+    again = client.get(reverse("capture-tile", args=[capture.pk, 0, 7, 1]), headers={"If-None-Match": tile["ETag"]})
+    assert again.status_code == 304
+    page = client.get(url("detail", capture)).content.decode()
+    assert f'data-tiles="/captures/{capture.pk}/tile/0/0/0" data-levels="2"' in page
+    assert "data-tiles" not in client.get(url("detail", small)).content.decode()
+    for nowhere in ([capture.pk, 0, 8, 0], [capture.pk, 2, 0, 0], [small.pk, 0, 0, 0]):
+        assert client.get(reverse("capture-tile", args=nowhere)).status_code == 404
+    stranger = signed_in(world.stranger)
+    assert stranger.get(reverse("capture-tile", args=[capture.pk, 0, 0, 0])).status_code == 404
+
+
+def test_levels_stay_under_their_limit_and_what_was_looked_at_longest_ago_goes_first(
+    world: World, signed_in: Callable[..., Client], settings: Any, tmp_path: Any
+) -> None:
+    settings.CACHE_ROOT, settings.LEVELS_MAX_BYTES = tmp_path / "cache", 8_000_000  # two of them fit
+    client, made = signed_in(world.viewer), [long_picture(world, grey) for grey in (60, 90, 120)]
+    for capture in (made[0], made[1], made[0], made[2]):
+        assert client.get(reverse("capture-tile", args=[capture.pk, 0, 0, 0])).status_code == 200
+    kept = {folder.name[:64] for folder in (tmp_path / "cache" / "levels").glob("*/*")}
+    assert kept == {made[0].digest, made[2].digest}
+
+
+def test_other_pictures_of_the_same_part_stand_beside_it(world: World, signed_in: Callable[..., Client]) -> None:
+    first, second, third = waiting(world, 3)
+    Capture.objects.filter(pk__in=[first.pk, second.pk]).update(serial="SN-7")
+    page = signed_in(world.viewer).get(url("detail", first)).content.decode()
+    assert f'src="{url("picture", second)}?size=thumb"' in page
+    assert str(third.pk) not in page
+
+
 def test_the_original_is_given_bit_by_bit_as_a_file(world: World, signed_in: Callable[..., Client]) -> None:
     capture = waiting(world, 1)[0]
     answer = signed_in(world.viewer).get(url("original", capture))
