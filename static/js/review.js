@@ -9,7 +9,7 @@
   const csrf = document.querySelector("meta[name=csrf]").content;
   const ready = new Map();  // capture id -> Promise of { html, image }
   const queue = [];         // acts not yet saved, in order
-  let busy = false, armed = false;
+  let busy = false, armed = false, again = 0;
 
   // ---- fetching ahead
   function url(id, verb) { return root.dataset.base + id + "/" + verb + location.search; }
@@ -28,9 +28,8 @@
         return { form: form, image: image.naturalWidth ? image : null };
       });
     });
-    promise.catch(function () { ready.delete(id); });
     ready.set(id, promise);
-    promise.then(function (found) { promise.found = found; tellReady(); });
+    promise.then(function (found) { promise.found = found; tellReady(); }, function () { ready.delete(id); });
     return promise;
   }
   function tellReady() {
@@ -109,9 +108,10 @@
     }).catch(function () {
       act.tries = (act.tries || 0) + 1;
       say("failed");
-      setTimeout(next, RETRY_MS[Math.min(act.tries, RETRY_MS.length) - 1]);
+      again = setTimeout(next, RETRY_MS[Math.min(act.tries, RETRY_MS.length) - 1]);
     });
   }
+  addEventListener("online", function () { if (queue.length && queue[0].tries) { clearTimeout(again); next(); } });
   function refused(act, sentence) {
     say("refused");
     refusal.textContent = sentence;

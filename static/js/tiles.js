@@ -8,7 +8,7 @@
 
   function wanted() { // level, and first and last column and row that are seen of it
     const density = loopline.scale() * (window.devicePixelRatio || 1);
-    if (density <= 1.05 * shown.image.naturalWidth / shown.size[0]) return null; // the stage's own picture is as sharp
+    if (!shown.image.naturalWidth || density <= 1.05 * shown.image.naturalWidth / shown.size[0]) return null; // the stage's own picture is as sharp
     const level = Math.max(0, Math.min(levels - 1, Math.floor(Math.log2(1 / density))));
     const seen = shown.figure.getBoundingClientRect(), all = shown.pan.getBoundingClientRect(), span = SIDE * Math.pow(2, level);
     function range(from, to, start, size) {
