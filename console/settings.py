@@ -6,6 +6,7 @@ from pathlib import Path
 
 from celery.schedules import crontab
 from csp.constants import NONCE, NONE, SELF
+from django.contrib.messages import constants as message_levels
 
 from console import embedded
 from console.environment import broker, database, envbool, envint, envsecret, state_folder
@@ -104,6 +105,8 @@ LANGUAGES = [("en", "English"), ("ko", "한국어")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 TIME_ZONE = "UTC"
 USE_TZ = True
+
+MESSAGE_TAGS = {message_levels.SUCCESS: "ok", message_levels.WARNING: "rv", message_levels.ERROR: "ng"}  # as notices
 
 # --- security ---------------------------------------------------------------------------------------------------------
 PASSWORD_HASHERS = [

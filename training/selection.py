@@ -6,7 +6,7 @@ One form for all of them: the names and values of a query string. What cannot be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qsl, urlencode
 from zoneinfo import ZoneInfo
@@ -34,7 +34,7 @@ SHOW: dict[str, tuple[str, ...]] = {
 TEXTS = ("lot", "serial", "product", "shift", "station")
 NUMBERS = ("said", "decided")  # class numbers: what the machine found, what a person decided
 TIMES = ("from", "to")  # plant time, to the minute
-FLAGS = ("look", "differs", "golden", "skipped", "mine")
+FLAGS = ("look", "differs", "golden", "skipped", "mine", "late")
 CLOCK = "%Y-%m-%dT%H:%M"
 
 
@@ -83,6 +83,8 @@ class Selection:
             found &= (
                 ~Q(verdict__in=("", Verdict.REVIEW)) & Q(decision__isnull=False) & ~Q(decision__verdict=F("verdict"))
             )
+        if "late" in self.flags:
+            found &= Q(received_at__lt=timezone.now() - timedelta(seconds=line.review_due_s))
         if "mine" in self.flags:
             held = Q(claimed_by=by, claimed_until__gt=timezone.now())
             found &= held if self.show == "open" else Q(decision__by=by) | held

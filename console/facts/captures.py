@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from console.facts.filters import Filters
     from console.models import User
     from registry.models import Line
+    from training.captures import Together
 
 GRID_SIZE = 60
 RAIL = 9  # pictures held for one reviewer at a time
 KEYS = "123456789"
 HISTORY = 30
 SIBLINGS = 8
+NAMED = 5  # pictures left alone that are named one by one
 
 
 # ------------------------------------------------------------------------------------------------ the grid
@@ -342,3 +344,17 @@ def held_by_other(capture: Capture, person: User) -> bool:
         and capture.claimed_until
         and capture.claimed_until > timezone.now()
     )
+
+
+def left_alone(done: Together) -> list[tuple[str, str]]:
+    """(sentence, names of the pictures it is said of) of what was not decided together with the rest."""
+    said: dict[str, list[str]] = {}
+    for capture, sentence in done.left:
+        said.setdefault(sentence, []).append(str(capture))
+    return [(sentence, _some(names)) for sentence, names in said.items()]
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED
+    shown = ", ".join(names[:NAMED])
+    return shown if more <= 0 else _("%(names)s and %(n)s more") % {"names": shown, "n": more}

@@ -40,6 +40,7 @@ class Filters(Selection):
         flags = {
             "look": _("needs a second look"), "differs": _("machine and person differ"), "golden": _("in a golden set"),
             "skipped": _("put aside by you"), "mine": _("mine"),
+            "late": _("past the deadline"),
         }  # fmt: skip
         if name in flags:
             return flags[name]
@@ -69,6 +70,7 @@ def presets() -> list[tuple[str, str]]:
     return [
         (_("Undecided"), ""),
         (_("Most uncertain first"), "order=doubt"),
+        (_("Past the deadline"), "late=1"),
         (_("Audit sample"), "why=audit"),
         (_("Asked by an operator"), "why=operator"),
         (_("Needs a second look"), "look=1"),

@@ -12,13 +12,14 @@ from django.utils.translation import ngettext
 
 from console import sentences
 from console.facts.overview import oldest, untrained
+from console.models import User
 from console.roles import ROLES
 from console.templatetags.loopline import age, due
 from registry import counters
 from registry.devices import SILENT_AFTER
 from registry.models import Device, Promotion, Release, Rollout, Version
 from training import counts
-from training.models import Capture, Job
+from training.models import IN_QUEUE, Capture, Job
 
 if TYPE_CHECKING:
     from console.http import Lines
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 RECENT = timedelta(days=7)
 MOST = 6  # of one kind on one line
+MANY = 1000  # counted up to this
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Group:
 # role -> the action that makes it somebody's turn
 ROLE_ACTIONS = {
     "engineer": "capture.review",
+    "supervisor": "capture.supervise",
     "approver": "promotion.approve",
     "operator": "rollout.operate",
     "administrator": "device.administer",
@@ -61,11 +64,15 @@ ROLE_ACTIONS = {
 
 def groups(lines: list[Line], may: Lines, now: datetime, *, mine: bool) -> list[Group]:
     """The lists by role; with `mine` only those whose acts this person may do on at least one of the lines."""
-    finders = {"engineer": engineer, "approver": approver, "operator": operator, "administrator": administrator}
+    finders = {
+        "engineer": engineer, "supervisor": supervisor, "approver": approver, "operator": operator,
+        "administrator": administrator,
+    }  # fmt: skip
     found = []
     for role, find in finders.items():
         allowed = [line for line in lines if may.allow(ROLE_ACTIONS[role], line)]
-        shown = allowed if mine else lines
+        # What goes up to a supervisor is somebody else's turn already: it is said twice to nobody else.
+        shown = allowed if mine or role == "supervisor" else lines
         turns = sorted(
             (turn for line in shown for turn in find(line, now)), key=lambda turn: (not turn.late, turn.when)
         )
@@ -83,6 +90,32 @@ def engineer(line: Line, now: datetime) -> list[Turn]:
         *_to_freeze(line, now),
         *_to_train(line),
         *_to_ask(line),
+    ]
+
+
+def supervisor(line: Line, now: datetime) -> list[Turn]:
+    """What was not decided in time goes up to whoever can free it and ask for help."""
+    deadline = timedelta(seconds=line.review_due_s)
+    rows = Capture.objects.filter(IN_QUEUE, line=line, received_at__lt=now - deadline).order_by("received_at")
+    first, count = rows.first(), rows[:MANY].count()
+    if first is None:
+        return []
+    holders = User.objects.filter(pk__in=rows.filter(claimed_until__gt=now).values("claimed_by")[:MANY])
+    held = ", ".join(sorted({str(person) for person in holders}))
+    title = ngettext(
+        "%(n)s picture is past the deadline, %(line)s", "%(n)s pictures are past the deadline, %(line)s", count
+    )
+    return [
+        Turn(
+            title % {"n": f"{count:,}" if count < MANY else f"{MANY:,}+", "line": line.name},
+            _("held by %(people)s") % {"people": held} if held else _("nobody has opened them"),
+            f"{reverse('capture-list')}?line={line.code}&late=1",
+            _("See them"),
+            first.received_at + deadline,
+            due(first.received_at + deadline),
+            late=True,
+            glyph="rv",
+        )
     ]
 
 
@@ -108,7 +141,7 @@ def _flagged(line: Line, now: datetime) -> list[Turn]:
 
 def _second_looks(line: Line, now: datetime) -> list[Turn]:
     rows = Capture.objects.filter(line=line, state=Capture.State.DISPUTED, reserved=False).order_by("received_at")
-    first, count = rows.first(), rows[:1000].count()
+    first, count = rows.first(), rows[:MANY].count()
     if first is None:
         return []
     title = ngettext("Second look at %(n)s picture, %(line)s", "Second look at %(n)s pictures, %(line)s", count)

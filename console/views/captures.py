@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from registry.models import Line
 
 REVIEW = "capture.review"
-LEFT_SHOWN = 5  # pictures left alone that are named one by one
 VIEW_NAMELESS = gettext_noop("Give the view a name.")
 
 
@@ -166,10 +165,8 @@ def decide_together(request: Request) -> HttpResponse:
     if done.decided:
         text = ngettext("%(n)s picture decided.", "%(n)s pictures decided.", len(done.decided))
         messages.success(request, text % {"n": len(done.decided)})
-    for capture, sentence in done.left[:LEFT_SHOWN]:
-        messages.warning(request, f"{capture}: {sentence}")
-    if len(done.left) > LEFT_SHOWN:
-        messages.warning(request, _("%(n)s more were left alone.") % {"n": len(done.left) - LEFT_SHOWN})
+    for sentence, names in facts.left_alone(done):
+        messages.warning(request, f"{names}: {sentence}")
     return _grid(request)
 
 

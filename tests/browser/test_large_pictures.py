@@ -61,7 +61,8 @@ def brightest(page: Page) -> Any:
             if (!tile.complete || !tile.naturalWidth) return 0;
             const c = document.createElement('canvas'); c.width = tile.naturalWidth; c.height = tile.naturalHeight;
             const d = c.getContext('2d'); d.drawImage(tile, 0, 0);
-            return d.getImageData(0, 0, c.width, c.height).data.reduce((most, v, n) => n % 4 ? most : Math.max(most, v), 0);
+            const values = d.getImageData(0, 0, c.width, c.height).data;
+            return values.reduce((most, value, n) => n % 4 ? most : Math.max(most, value));
         }))"""
     )
 

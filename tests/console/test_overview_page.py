@@ -52,6 +52,28 @@ def test_waiting_pictures_are_the_engineers_turn_and_late_after_their_time(
     assert "1 thing is late" in page
 
 
+def test_what_is_past_its_deadline_goes_up_to_the_supervisor_with_the_name_of_whoever_holds_it(
+    world: World, signed_in: Callable[..., Client]
+) -> None:
+    from console.models import Membership
+    from training import queue
+
+    late, also, fresh = waiting(world, 3)
+    boss = User.objects.create_user("boss", password=None)
+    Membership.objects.create(user=boss, line=world.line, role="supervisor")
+    assert "past the deadline" not in text(signed_in(boss))
+    long_ago = timezone.now() - timedelta(seconds=world.line.review_due_s + 60)
+    Capture.objects.filter(pk__in=[late.pk, also.pk]).update(received_at=long_ago)
+    page = text(signed_in(boss))
+    assert f"2 pictures are past the deadline, {world.line.name}" in page
+    assert "nobody has opened them" in page
+    queue.claim_one(late, by=world.plant.engineer)
+    assert f"held by {world.plant.engineer}" in text(signed_in(boss))
+    grid = signed_in(boss).get(reverse("capture-list"), {"late": "1"}).content.decode()
+    assert str(late.pk) in grid
+    assert str(fresh.pk) not in grid
+
+
 def test_others_see_whose_turn_it_is_but_no_button(world: World, signed_in: Callable[..., Client]) -> None:
     waiting(world, 2)
     page = text(signed_in(world.viewer))
