@@ -43,10 +43,12 @@ def spawn(
     cwd: Path | None = None,
     user: str | None = None,
     death_signal: signal.Signals = signal.SIGKILL,
+    doors: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a child with its output appended to `log`, in its own session (a terminal's Ctrl-C reaches only us).
 
-    `user` needs root. `death_signal` is what the child gets when the calling thread dies.
+    `user` needs root. `death_signal` is what the child gets when the calling thread dies. `doors`: file descriptors
+    of ours that it keeps, under the same numbers.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > LOG_MAX_BYTES:
@@ -63,6 +65,7 @@ def spawn(
             group=user,
             extra_groups=[] if user else None,
             start_new_session=True,
+            pass_fds=doors,
             preexec_fn=_die_with_parent(os.getpid(), death_signal),
         )
 
@@ -92,15 +95,35 @@ def stop_all(
     return gently
 
 
-def free_port(preferred: int = 0, *, host: str = "127.0.0.1", tries: int = 50) -> int:
+def free_port(preferred: int = 0, *, host: str = "127.0.0.1") -> int:
     """A port that nobody listens on: `preferred`, else one of the next, else any."""
+    with _bound(preferred, host) as probe:
+        return int(probe.getsockname()[1])
+
+
+def listen(preferred: int = 0, *, host: str = "127.0.0.1") -> socket.socket:
+    """A listening TCP socket, on `preferred` or as `free_port` chooses, for several children to accept from.
+
+    While they start anew, who connects waits in its backlog.
+    """
+    door = _bound(preferred, host)
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is accepted inherits it; servers may not know
+    door.listen(1024)
+    return door
+
+
+def _bound(preferred: int, host: str, tries: int = 50) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in [*range(preferred, preferred + tries), 0] if preferred else [0]:
-        with socket.socket() as probe:
-            # As servers do it: a port in TIME_WAIT is free, one that is listened on is not.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind((host, port))
-                return int(probe.getsockname()[1])
+        found = socket.socket(family)
+        # As servers do it: a port in TIME_WAIT is free, one that is listened on is not.
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, port))
+        except OSError:
+            found.close()
+            continue
+        return found
     raise OSError(f"no free port on {host}")
 
 

@@ -35,6 +35,7 @@ MLFLOW_STORE = envsecret("LOOPLINE_MLFLOW_STORE")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- web --------------------------------------------------------------------------------------------------------------
+WEB_PROCESSES = envint("LOOPLINE_WEB_PROCESSES", min(4, len(os.sched_getaffinity(0))), least=1, most=64)
 DEBUG = envbool("LOOPLINE_DEBUG", False)
 SECRET_KEY = envsecret("LOOPLINE_SECRET_KEY", keep_in=STATE / "secret-key")
 ALLOWED_HOSTS = os.environ.get("LOOPLINE_HOSTS", "127.0.0.1,localhost,[::1]").split(",")

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -47,14 +48,18 @@ class Child:
     start_again_at: float = 0.0
 
 
-def console_commands(host: str, port: int) -> dict[str, list[str]]:
-    """The console's own processes. One process each: a pool's children would outlive a killed parent."""
+def console_commands(door: int) -> dict[str, list[str]]:
+    """The console's own processes. One process each: a pool's children would outlive a killed parent.
+
+    `door`: file descriptor of the listening socket that all web processes accept from.
+    """
     worker = children.python("-m", "celery", "-A", "console", "worker", "--loglevel", "INFO", "--without-gossip")
+    web = children.python("-m", "uvicorn", "console.asgi:application", "--fd", str(door), "--lifespan", "off")
+    web += ["--no-access-log", "--no-server-header", "--timeout-graceful-shutdown", "5"]
+    # Sockets have their own heartbeat (console.live); a page on a busy line PC may answer the protocol's late.
+    web += ["--ws-ping-interval", "30", "--ws-ping-timeout", "60"]
     return {
-        "web": children.python("-m", "uvicorn", "console.asgi:application", "--host", host, "--port", str(port))
-        + ["--lifespan", "off", "--no-access-log", "--no-server-header", "--timeout-graceful-shutdown", "5"]
-        # Sockets have their own heartbeat (console.live); a page on a busy line PC may answer the protocol's late.
-        + ["--ws-ping-interval", "30", "--ws-ping-timeout", "60"],
+        **{"web" if n == 1 else f"web-{n}": web for n in range(1, settings.WEB_PROCESSES + 1)},
         "worker": [*worker, "--without-mingle", "-Q", "default", "--pool", "threads", "-c", "4", "-n", "default@%h"],
         "train": [*worker, "--without-mingle", "-Q", "train", "--pool", "solo", "-n", "train@%h"],
         "beat": children.python("-m", "celery", "-A", "console", "beat", "--loglevel", "WARNING", "--pidfile="),
@@ -72,6 +77,7 @@ class Supervisor:
         self.children: list[Child] = []
         self.url = ""
         self.owns_state = False
+        self.door: socket.socket | None = None
         self.env: dict[str, str] = dict(os.environ)
         self.ours = embedded.wanted(os.environ)
         self.services = embedded.Services(
@@ -114,13 +120,14 @@ class Supervisor:
             self.env["MLFLOW_TRACKING_URI"] = self.services.start_mlflow(wait=False)
             self._adopt(self.services.services[-1])
         self._prepare_database()
-        port = children.free_port(self.wanted_port, host=self.host)
+        self.door = children.listen(self.wanted_port, host=self.host)
+        port = self.door.getsockname()[1]
         if self.wanted_port and port != self.wanted_port:
             self.say(f"Port {self.wanted_port} is taken: using {port}.")
         self.url = f"http://{self.host}:{port}"
-        for name, command in console_commands(self.host, port).items():
+        for name, command in console_commands(self.door.fileno()).items():
             if self.train or name != "train":
-                self.add(name, command)
+                self.add(name, command, doors=[self.door.fileno()] if name.startswith("web") else [])
         web = self._child("web")
         assert web.process is not None
         children.wait_until(self._web_answers, web.process, what="The web", log=self._log("web"), within_s=60)
@@ -137,12 +144,13 @@ class Supervisor:
         cwd: Path | None = None,
         stop_signal: signal.Signals = signal.SIGTERM,
         once: bool = False,
+        doors: Sequence[int] = (),
     ) -> Child:
         """Run one more command while the supervisor lives (`once`: until it ends well); log: `log/NAME.log`."""
 
         def start() -> subprocess.Popen[bytes]:
             return children.spawn(
-                command, log=self._log(name), env={**self.env, **(env or {})}, cwd=cwd or settings.BASE_DIR
+                command, log=self._log(name), env={**self.env, **(env or {})}, cwd=cwd or settings.BASE_DIR, doors=doors
             )
 
         child = Child(name=name, start=start, stop_signal=stop_signal, once=once)
@@ -196,6 +204,8 @@ class Supervisor:
         for service in self.services.services:  # after a restart the process is another one
             service.process = next(child.process for child in self.children if child.name == service.name)
         self.services.stop()
+        if self.door is not None:
+            self.door.close()
         self._file("children.json").unlink(missing_ok=True)
         self._file("url").unlink(missing_ok=True)
         self.say("Stopped." if not killed else "Stopped; what did not end in time was killed.")

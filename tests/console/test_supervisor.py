@@ -27,6 +27,15 @@ def test_each_process_that_is_killed_is_started_again(running_console: Running) 
     assert b"web ended (exit -9)" in running_console.log.read_bytes()
 
 
+def test_while_every_web_process_starts_anew_nobody_is_turned_away(running_console: Running) -> None:
+    webs = [name for name in running_console.pids() if name.startswith("web")]
+    old = {name: running_console.kill_child(name) for name in webs}
+    # Nobody accepts at this moment: the connection waits in the supervisor's socket, and is answered.
+    assert httpx.get(running_console.base_url + "/sign-in/", timeout=60).status_code == 200
+    for name, pid in old.items():
+        running_console.wait_for_restart(name, pid)
+
+
 def test_a_second_start_on_the_same_state_says_who_runs_and_ends(running_console: Running) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", "up"],

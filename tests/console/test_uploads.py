@@ -125,13 +125,14 @@ def test_sixty_megabytes_come_in_through_the_door_in_little_memory(
     data = out.getvalue()
     assert len(data) > 60 * MB
     client = session("sender")
-    web = psutil.Process(running_console.pids()["web"])
-    client.get("/transfers/new")
-    before, most, ended = web.memory_info().rss, [0], threading.Event()
+    webs = [psutil.Process(pid) for name, pid in running_console.pids().items() if name.startswith("web")]
+    client.get("/transfers/new")  # the upload comes over the same connection, to the same of them
+    before, most, ended = [web.memory_info().rss for web in webs], [0], threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.02):
-            most[0] = max(most[0], web.memory_info().rss)
+            now = [web.memory_info().rss for web in webs]
+            most[0] = max(most[0], *(is_ - was for is_, was in zip(now, before, strict=True)))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -142,7 +143,7 @@ def test_sixty_megabytes_come_in_through_the_door_in_little_memory(
     took = time.monotonic() - began
     ended.set()
     watcher.join()
-    grown = (most[0] - before) / MB
+    grown = most[0] / MB
     print(f"{len(data) / MB:.0f} MB in {took:.1f} s, the web grew by {grown:.1f} MB")
     assert answer.status_code == 201, answer.text
     assert grown < 25
