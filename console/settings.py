@@ -97,6 +97,7 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 
 # Device pictures and archives never pass here (console.asgi has doors for them); forms do.
 UPLOAD_MAX_BYTES = envint("LOOPLINE_UPLOAD_MAX_MB", 2048, least=1, most=1_000_000) * 1_000_000
+ARCHIVE_DAYS = envint("LOOPLINE_ARCHIVE_DAYS", 14, least=1, most=3650)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5_000_000
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 
@@ -194,6 +195,7 @@ CELERY_BEAT_SCHEDULE = {
     "registry-tick": {"task": "registry.tasks.tick", "schedule": 15.0, "options": {"expires": 60}},
     "training-tick": {"task": "training.tasks.tick", "schedule": 15.0, "options": {"expires": 60}},
     "nightly-recount": {"task": "registry.tasks.recount", "schedule": crontab(hour=18, minute=0)},  # UTC
+    "nightly-clear": {"task": "training.tasks.clear", "schedule": crontab(hour=18, minute=30)},
 }
 
 LOGGING = {

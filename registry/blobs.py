@@ -72,6 +72,11 @@ def open_read(digest: str) -> IO[bytes]:
         raise Missing(digest) from error
 
 
+def remove(digest: str) -> None:
+    """Take bytes out of the store that nothing refers to any more: archives of transfers, never pictures or models."""
+    path(digest).unlink(missing_ok=True)
+
+
 def put(data: bytes) -> str:
     """Store these bytes; returns their digest. Storing the same bytes again is a no-op."""
     return put_stream([data])

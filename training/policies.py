@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.utils.translation import gettext_noop
 
-from registry import clock
+from registry import blobs, clock
 from registry.lifecycle import Refused
 from registry.policies import allowed, check_role
 from training.models import Capture, Job, Transfer
@@ -34,6 +35,7 @@ TRANSFER_ENDED = gettext_noop("%(transfer)s has ended: it is %(state)s.")
 CONFIRMED = gettext_noop("%(transfer)s is under way already.")
 NOT_LOOKED_AT = gettext_noop("%(file)s is still being looked at. The button works as soon as that is done.")
 NOT_MADE = gettext_noop("%(transfer)s has no file that could be downloaded.")
+ARCHIVE_CLEARED = gettext_noop("The file was removed %(days)s days after it was made. Export again to get a new one.")
 NOT_ENDED_BADLY = gettext_noop("%(job)s can be asked for again once it failed, was cancelled or was poisoned.")
 
 
@@ -219,6 +221,8 @@ def check_can_download(transfer: Transfer, *, by: Actor) -> None:
     check_can_export(transfer.line, by=by)
     if transfer.kind != Transfer.Kind.EXPORT or transfer.state != Transfer.State.DONE:
         raise Refused(NOT_MADE, transfer=str(transfer))
+    if not blobs.exists(transfer.digest):
+        raise Refused(ARCHIVE_CLEARED, days=settings.ARCHIVE_DAYS)
 
 
 def can_download(transfer: Transfer, *, by: Actor) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from celery import shared_task
 from celery.signals import worker_shutting_down
+from django.utils import timezone
 
 from training import jobs, runner, transfer_runner, transfers
 
@@ -46,6 +47,12 @@ def run_transfer(transfer_id: str) -> None:
 def look_at_transfer(transfer_id: str) -> None:
     """Say what importing this archive would do."""
     transfer_runner.look(transfer_id)
+
+
+@shared_task(name="training.tasks.clear")
+def clear() -> None:
+    """Nightly: what only takes room."""
+    transfers.clear_archives(timezone.now())
 
 
 @shared_task(name="training.tasks.tick")

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_noop
 
-from registry import audit, events, lifecycle, numbers, wakeups
+from registry import audit, blobs, events, lifecycle, numbers, wakeups
 from registry.clock import DatabaseNow, seconds_from_now
 from registry.lifecycle import Refused
 from training import exports, formats, policies
@@ -24,9 +26,9 @@ from training.models import Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
     from uuid import UUID
 
-    from registry import blobs
     from registry.models import Line
     from training.models import Snapshot
     from training.policies import Person
@@ -262,6 +264,20 @@ def recover() -> None:
             )  # fmt: skip
         except Refused:
             log.info("transfer %s was confirmed meanwhile", row.pk)
+
+
+def clear_archives(now: datetime) -> int:
+    """Remove the archives of transfers that ended long ago: what came in is in the captures, what went out can be made
+    again. Returns how many."""
+    since = now - timedelta(days=settings.ARCHIVE_DAYS)
+    kept = Transfer.objects.exclude(state__in=Transfer.ENDED, ended_at__lt=since).exclude(digest="")
+    old = Transfer.objects.filter(state__in=Transfer.ENDED, ended_at__lt=since).exclude(digest="")
+    cleared = 0
+    for digest in old.exclude(digest__in=kept.values("digest")).values_list("digest", flat=True).distinct():
+        if blobs.exists(digest):
+            blobs.remove(digest)
+            cleared += 1
+    return cleared
 
 
 def _wake(task: str, transfer: Transfer) -> None:

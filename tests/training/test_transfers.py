@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
 from registry import blobs, counters, events, lines
 from registry.lifecycle import Refused
@@ -32,7 +33,7 @@ from tests.training.archives import (
     zipped,
 )
 from tests.training.plant import RULE, SET_UP, picture
-from training import captures, formats, snapshots, transfer_runner, transfers
+from training import captures, formats, policies, snapshots, transfer_runner, transfers
 from training.models import Capture, Decision, Transfer
 
 if TYPE_CHECKING:
@@ -125,6 +126,26 @@ def test_a_picture_whose_bytes_are_gone_is_named_and_the_rest_leaves(plant: Plan
     assert row.state == Transfer.State.DONE
     assert [entry["name"] for entry in row.report["refused"]] == ["gone.png"]
     assert "images/there.png" in zipfile.ZipFile(blobs.path(row.digest)).namelist()
+
+
+def test_archives_are_cleared_after_their_days_and_the_pictures_stay(plant: Plant) -> None:
+    plant.decided(1, file_name="1.png")
+    old = ran(transfers.ask_export(plant.line, code="coco", options={}, by=plant.haneul))
+    young = ran(transfers.ask_export(plant.line, code="yolo", options={}, by=plant.haneul))
+    now = timezone.now()
+    assert transfers.clear_archives(now) == 0
+    Transfer.objects.filter(pk=old.pk).update(ended_at=now - timedelta(days=15))
+    assert transfers.clear_archives(now) == 1
+    assert not blobs.exists(old.digest)
+    assert blobs.exists(young.digest)
+    with pytest.raises(Refused, match="Export again"):
+        policies.check_can_download(old, by=plant.haneul)
+    policies.check_can_download(young, by=plant.haneul)
+    assert all(blobs.exists(capture.digest) for capture in plant.line.captures.all())
+    Transfer.objects.filter(pk=young.pk).update(digest=old.digest)  # somebody else still needs these bytes
+    blobs.path(old.digest).parent.mkdir(exist_ok=True)
+    blobs.path(old.digest).write_bytes(b"again")
+    assert transfers.clear_archives(now) == 0
 
 
 # ------------------------------------------------------------------------------------------------ life of a row
