@@ -185,10 +185,14 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_TASK_DEFAULT_QUEUE = "default"
-CELERY_TASK_ROUTES = {"training.tasks.run_job": {"queue": "train"}}
+CELERY_TASK_ROUTES = {
+    "training.tasks.run_job": {"queue": "train"},
+    "training.tasks.embed": {"queue": "train"},
+}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 TRAIN_THREADS = envint("LOOPLINE_TRAIN_THREADS", 0, most=1024)  # 0 = the cores that the worker may use
+EMBED_AT_ONCE = envint("LOOPLINE_EMBED_AT_ONCE", 512, most=100_000)  # 0 = never
 RECIPE_COMMAND = [sys.executable, "-m", "training.recipe"]
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: the default one keeps a pickle file
 CELERY_BEAT_SCHEDULE = {

@@ -109,7 +109,7 @@ def cancel(job: Job, *, by: Person) -> None:
 
 
 def _config(line: Line, mode: str, parent: Version | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    base = parent.base if parent else BaseModel.objects.order_by("-created_at").first()
+    base = parent.base if parent else newest_base()
     if base is None:
         raise Refused(NO_BASE)
     leading = golden.current(line).first()
@@ -118,15 +118,17 @@ def _config(line: Line, mode: str, parent: Version | None, overrides: Mapping[st
         "base": {"id": str(base.pk), "name": base.name, "digest": base.digest},
         "escape_limit": line.escape_limit,
         "leading_set": leading.code if leading else None,
-        "preprocess": _preprocess(line, base, parent),
+        "preprocess": dict(parent.manifest["preprocess"]) if parent else preprocess(line, base),
     }
     return _overridden(copy.deepcopy(DEFAULTS), overrides) | fixed
 
 
-def _preprocess(line: Line, base: BaseModel, parent: Version | None) -> dict[str, Any]:
-    """How pictures become the base's input. A continued adapter keeps what it was trained with."""
-    if parent is not None:
-        return dict(parent.manifest["preprocess"])
+def newest_base() -> BaseModel | None:
+    return BaseModel.objects.order_by("-created_at").first()
+
+
+def preprocess(line: Line, base: BaseModel) -> dict[str, Any]:
+    """How pictures become the base's input, as the line is set up now; a continued adapter keeps its own way."""
     given = base.bundle["input"]
     window = None if line.window_low is None or line.window_high is None else [line.window_low, line.window_high]
     return {

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from pgvector.django import HalfVectorField, HnswIndex
 
 from registry.models import Aggregate, Device, Line, Row, Station, Version
 
@@ -89,6 +90,7 @@ class Capture(Aggregate):
     reserved = models.BooleanField(default=False, help_text="in a golden set: never trained on")
     decision = models.ForeignKey("Decision", on_delete=models.PROTECT, null=True, related_name="+")
     decided_class = models.PositiveIntegerField(null=True, help_text="main class of the standing decision; 0 = OK")
+    embedded = models.BooleanField(default=False, db_default=False, help_text="has its row of features, good or bad")
 
     class Meta:
         constraints: ClassVar = [
@@ -108,6 +110,9 @@ class Capture(Aggregate):
             models.Index(fields=("line", "-urgent", "id"), condition=IN_QUEUE, name="capture_open_by_urgency"),
             models.Index(fields=("line", "lot"), name="capture_lot"),
             models.Index(fields=("line", "serial"), name="capture_serial"),
+            models.Index(
+                fields=("line", "-received_at", "-id"), condition=models.Q(embedded=False), name="capture_unembedded"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -153,6 +158,41 @@ class Draft(Row):
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=("capture", "by"), name="draft_once_per_person")]
+
+
+class Embedding(models.Model):
+    """What a picture is compared by: a vector of the base model, and a small grey copy of the picture.
+
+    `basis` names everything that both depend on; only rows of one basis are comparable. Without a vector, `problem`
+    says why the picture cannot be compared.
+    """
+
+    DIMS = 256
+
+    capture = models.OneToOneField(Capture, on_delete=models.CASCADE, primary_key=True, related_name="embedding")
+    line = models.ForeignKey(Line, on_delete=models.CASCADE, related_name="+", db_index=False)
+    basis = models.CharField(max_length=64)
+    vector = HalfVectorField(dimensions=DIMS, null=True)
+    grey = models.BinaryField(null=True)
+    problem = models.CharField(max_length=32, blank=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=("line", "basis"), name="embedding_by_basis"),
+            HnswIndex(fields=("vector",), name="embedding_nearest", opclasses=("halfvec_cosine_ops",)),
+        ]
+
+
+class NearDuplicate(models.Model):
+    """Two captures of a line that show the same picture in other bytes. `a` has the smaller id."""
+
+    line = models.ForeignKey(Line, on_delete=models.CASCADE, related_name="+")
+    a = models.ForeignKey(Capture, on_delete=models.CASCADE, related_name="+")
+    b = models.ForeignKey(Capture, on_delete=models.CASCADE, related_name="+")
+    similarity = models.FloatField(help_text="share of one grey copy that the other explains, 0 to 1")
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=("a", "b"), name="near_duplicate_once")]
 
 
 class GoldenSet(Row):

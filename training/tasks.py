@@ -11,7 +11,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.utils import timezone
 
-from training import jobs, runner, transfer_runner, transfers
+from training import embedder, jobs, runner, transfer_runner, transfers
 
 # One shared byte: the signal comes in the worker's main process, jobs run in a child that was forked after this line.
 _stopping = mmap.mmap(-1, 1)
@@ -55,8 +55,16 @@ def clear() -> None:
     transfers.clear_archives(timezone.now())
 
 
+@shared_task(name="training.tasks.embed")
+def embed() -> None:
+    """Compute features of some pictures if there is nothing to train."""
+    parent = os.getppid()
+    embedder.run(should_stop=lambda: _should_stop(parent))
+
+
 @shared_task(name="training.tasks.tick")
 def tick() -> None:
     """Every 15 s: wake what was forgotten, take in hand what lost its worker."""
     jobs.recover()
     transfers.recover()
+    embedder.wake_if_idle()

@@ -1,7 +1,7 @@
 """A small program that speaks the recipe's protocol without learning anything: for tests of what happens to processes.
 
-`scripted_recipe.py SCRIPT.json train|verify JOBDIR`. The script says how many steps there are, how long each takes,
-and what goes wrong where. It leaves a real version's files, so that what follows a training is real, too.
+`scripted_recipe.py SCRIPT.json train|verify|embed JOBDIR`. The script says how many steps there are, how long each
+takes, and what goes wrong where. It leaves a real version's files, so that what follows a training is real, too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 DEFAULT: dict[str, Any] = {
     "steps": 4, "step_s": 0.02, "fail": None, "die_at": None, "die_times": 99, "ignore_term": False, "helpers": 0,
     "exit": 0, "write_out": True, "stop_at": None, "verify_s": 0.0, "max_abs": 1e-5, "noise": False,
+    "picture_s": 0.0, "crash_at": None,
 }  # fmt: skip
 
 
@@ -46,7 +47,32 @@ def main() -> int:
         emit("verified", max_abs=script["max_abs"])
         emit("done")
         return 0
+    if command == "embed":
+        return embed(script, folder)
     return train(script, script_path, folder, stopped)
+
+
+def embed(script: dict[str, Any], folder: Path) -> int:
+    """A part per picture; a picture's vector depends on its digest alone. Deaf to SIGTERM when the script says so."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    config = json.loads((folder / "config.json").read_text())
+    rows = [json.loads(line) for line in (folder / "items.jsonl").read_text().splitlines()]
+    for index, row in enumerate(rows):
+        emit("phase", phase="embed", done=index, of=len(rows))
+        if script["crash_at"] == row["id"]:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        time.sleep(script["picture_s"])
+        rng = np.random.default_rng(int(row["id"][:8], 16))
+        tensors = {
+            "vectors": rng.normal(size=(1, config["dims"])).astype(np.float32),
+            "greys": rng.integers(0, 255, (1, 576)).astype(np.uint8),
+        }
+        save_file(tensors, folder / f"part-{index}", metadata={"ids": json.dumps([row["id"]]), "refused": "[]"})
+        emit("part", file=f"part-{index}", count=1)
+    emit("done")
+    return 0
 
 
 def train(script: dict[str, Any], script_path: Path, folder: Path, stopped: threading.Event) -> int:

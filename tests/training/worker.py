@@ -1,6 +1,7 @@
 """Runs one job as a worker's child does, in a process that a test can kill: `worker.py JOB_ID SETTINGS_JSON`.
 
-With `celery` in the id's place it is a Celery worker on the queue `train`."""
+With `celery` in the id's place it is a Celery worker on the queue `train`, with `embed` one round of the idle worker.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,11 @@ def main() -> None:
 
         app.worker_main(["worker", "--pool", "solo", "-Q", "train", "--without-gossip", "--without-mingle"])
         return
-    from training import runner
+    from training import embedder, runner
 
+    if sys.argv[1] == "embed":
+        embedder.run()
+        return
     runner.run(sys.argv[1], worker="worker:test@process")
 
 

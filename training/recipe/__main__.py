@@ -1,4 +1,4 @@
-"""`python -m training.recipe import-base|prefix|train|verify|evaluate DIR`: events on stdout, log on stderr.
+"""`python -m training.recipe import-base|prefix|train|verify|evaluate|embed DIR`: events on stdout, log on stderr.
 
 Torch is imported only after the supervisor watch and the SIGTERM handler stand: importing takes seconds, and a cancel
 or a dead supervisor must count during them too.
@@ -70,6 +70,10 @@ def _run(arguments: argparse.Namespace, events: Events, stop: StopRequest) -> No
         from .train import train
 
         train(arguments.dir, events, stop)
+    elif arguments.command == "embed":
+        from .embed import embed
+
+        embed(arguments.dir, events, stop)
     elif arguments.command == "prefix":
         from .train import warm
 
@@ -82,7 +86,7 @@ def _run(arguments: argparse.Namespace, events: Events, stop: StopRequest) -> No
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m training.recipe", description=__doc__)
-    parser.add_argument("command", choices=["import-base", "prefix", "train", "verify", "evaluate"])
+    parser.add_argument("command", choices=["import-base", "prefix", "train", "verify", "evaluate", "embed"])
     parser.add_argument("dir", type=Path, metavar="DIR")
     parser.add_argument("--no-watch", action="store_true", help="do not end when stdin closes (for use by hand)")
     parser.add_argument("--name", default="tf_efficientnet_lite0", help="import-base: timm name of the network")
