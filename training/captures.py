@@ -41,6 +41,7 @@ VERDICT_UNKNOWN = gettext_noop("A decision is OK or NG.")
 REASON_MISSING = gettext_noop("Say why the decision is taken back.")
 NOTHING_CHOSEN = gettext_noop("Choose at least one picture.")
 TOO_MANY_CHOSEN = gettext_noop("At most %(most)s pictures can be decided together.")
+DECISION_CHANGED = gettext_noop("The decision on %(name)s has changed meanwhile. Look at the page again.")
 NOTHING_TO_UNDO = gettext_noop("There is nothing of yours to take back on line %(line)s.")
 
 
@@ -198,6 +199,21 @@ def decide_together(
         except Refused as refused:
             done.left.append((capture, str(refused)))
     return done
+
+
+def decide_like(
+    picked: Capture, ids: Iterable[UUID], *, verdict: str, classes: Iterable[int] = (), by: Person
+) -> Together:
+    """Decide these pictures as the picked one stands decided; one that is still open is decided along with them."""
+    policies.check_can_review(picked.line, by=by)
+    picked.refresh_from_db()
+    standing, chosen = picked.decision, list(classes)
+    if standing and (standing.verdict, standing.classes) != (verdict, chosen):
+        raise Refused(DECISION_CHANGED, name=str(picked))
+    if not standing:
+        policies.check_can_decide(picked, by=by)
+    wanted = list(ids) if standing else [picked.pk, *ids]
+    return decide_together(picked.line, wanted, verdict=verdict, classes=chosen, by=by)
 
 
 def _checked_classes(line: Line, verdict: str, classes: Iterable[int]) -> list[int]:

@@ -70,7 +70,7 @@ def wake_if_idle() -> None:
 def run(*, should_stop: Callable[[], bool] = never) -> None:
     """One round: some pictures of each line. Returns at once when a training waits or another embedder works."""
     global _paused_until
-    if time.monotonic() < _paused_until or not embeddings.idle():
+    if not settings.EMBED_AT_ONCE or time.monotonic() < _paused_until or not embeddings.idle():
         return
     with _alone() as free:
         if not free:
@@ -176,7 +176,11 @@ class _Run:
     def _feed(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            said: dict[str, Any] = json.loads(line)
+            try:
+                said: dict[str, Any] = json.loads(line)
+            except ValueError:
+                log.warning("features: not an event: %r", line[:200])
+                continue
             if said["event"] == "part":
                 self._keep(_read_part(self._folder / said["file"]))
             elif said["event"] == "phase" and said["phase"] == "embed":

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
-from django.db.models import Q
 
 from registry import versions
 from registry.models import BaseModel, Line
@@ -63,19 +62,18 @@ def lines_lacking() -> Iterator[tuple[Line, Basis]]:
     """The lines with a base model on which a picture has no features of it yet."""
     for line in Line.objects.order_by("code"):
         found = basis(line)
-        if found and (_without(line).exists() or _outdated(line, found.digest).exists()):
+        if found and any(rows.exists() for rows in (_without(line), *_outdated(line, found.digest))):
             yield line, found
 
 
 def lacking(line: Line, wanted: Basis, at_most: int) -> list[Capture]:
     """Pictures to compute next: open ones as they wait, then the newest others, then those of an earlier base."""
     fresh = _without(line)
-    outdated = Capture.objects.filter(embedding__in=_outdated(line, wanted.digest))
     found: list[Capture] = []
     for rows in (
         fresh.filter(IN_QUEUE).order_by("received_at", "id"),
         fresh.exclude(IN_QUEUE).order_by("-received_at", "-id"),
-        outdated.order_by("pk"),
+        *_outdated(line, wanted.digest),
     ):
         found += rows.only("id", "digest")[: at_most - len(found)]
     return found
@@ -92,7 +90,7 @@ def reuse(line: Line, wanted: Basis, captures: Iterable[Capture]) -> list[Captur
     rows = Embedding.objects.filter(basis=wanted.digest, capture__digest__in={row.digest for row in captures})
     known = {row.capture.digest: row for row in rows.select_related("capture")}
     same = [(row, known[row.digest]) for row in captures if row.digest in known]
-    keep(line, wanted, [(row, Found(of.vector, of.grey, of.problem)) for row, of in same])
+    keep(line, wanted, [(row, Found(of.vector, bytes(of.grey) if of.grey else None, of.problem)) for row, of in same])
     return [row for row in captures if row.digest not in known]
 
 
@@ -115,6 +113,7 @@ def _without(line: Line) -> QuerySet[Capture]:
     return Capture.objects.filter(line=line, embedded=False)
 
 
-def _outdated(line: Line, digest: str) -> QuerySet[Embedding]:
+def _outdated(line: Line, digest: str) -> list[QuerySet[Capture]]:
     """Two ranges of an index, where "not equal" would be a walk."""
-    return Embedding.objects.filter(Q(basis__lt=digest) | Q(basis__gt=digest), line=line)
+    rows = Capture.objects.filter(embedding__line=line)
+    return [rows.filter(embedding__basis__lt=digest), rows.filter(embedding__basis__gt=digest)]

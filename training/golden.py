@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop
 from registry import audit, counters, events, lifecycle
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
-from training import counts, policies
+from training import counts, near_duplicates, policies
 from training.models import Capture, Decision, GoldenItem, GoldenSet, SnapshotItem, Verdict
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ LABEL_DIFFERS = gettext_noop(
 )
 TRAINED_ON = gettext_noop(
     "Picture %(name)s was trained on in snapshot %(snapshot)s (the same bytes or the same serial). "
+    "A golden set must be new to every model."
+)
+TWIN_TRAINED_ON = gettext_noop(
+    "Picture %(name)s shows nearly the same as %(other)s, which was trained on in snapshot %(snapshot)s. "
     "A golden set must be new to every model."
 )
 EXPIRED = gettext_noop("A golden set must expire in the future.")
@@ -116,13 +120,20 @@ def _check(line: Line, rows: list[Capture], labels: Mapping[UUID, int]) -> None:
             raise Refused(LABEL_DIFFERS, name=str(row))
     used = SnapshotItem.objects.filter(snapshot__line=line, split__in=("train", "val")).order_by("snapshot__number")
     trained: dict[str, int] = {}
-    for digest, serial, number in used.values_list("capture__digest", "capture__serial", "snapshot__number"):
+    of: dict[UUID, int] = {}
+    for pk, digest, serial, number in used.values_list(
+        "capture_id", "capture__digest", "capture__serial", "snapshot__number"
+    ):
+        of.setdefault(pk, number)
         trained.setdefault(digest, number)
         trained.setdefault(f"serial {serial}", number)
     for row in rows:
         earlier = trained.get(row.digest) or (trained.get(f"serial {row.serial}") if row.serial else None)
         if earlier:
             raise Refused(TRAINED_ON, name=str(row), snapshot=f"S-{earlier:04d}")
+    for row, other in near_duplicates.pairs_of(rows):
+        if other.pk in of:
+            raise Refused(TWIN_TRAINED_ON, name=str(row), other=str(other), snapshot=f"S-{of[other.pk]:04d}")
 
 
 def _agrees(decision: Decision, label: int) -> bool:

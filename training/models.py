@@ -180,6 +180,7 @@ class Embedding(models.Model):
         indexes: ClassVar = [
             models.Index(fields=("line", "basis"), name="embedding_by_basis"),
             HnswIndex(fields=("vector",), name="embedding_nearest", opclasses=("halfvec_cosine_ops",)),
+            models.Index(fields=("line",), condition=~models.Q(problem=""), name="embedding_problems"),
         ]
 
 

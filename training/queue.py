@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.db.models import OuterRef, Q, Subquery
+from pgvector.django import CosineDistance
 
 from registry import audit, events, lifecycle
 from registry.clock import DatabaseNow, seconds_from_now
-from training import policies
+from training import policies, similarity
 from training.models import IN_QUEUE, Capture, Decision
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ NEWEST = ("-received_at", "-id")  # of what is decided
 
 @dataclass(frozen=True)
 class Want:
-    """Which pictures of a queue, and in what order. `skipped`: those that the person has put aside."""
+    """Which pictures of a queue, and in what order. `skipped`: those that the person has put aside. `like`: the most
+    similar to this one first, whatever the order says."""
 
     where: Q = field(default_factory=Q)
     skipped: bool = False
     order: str = OLDEST
+    like: UUID | None = None
 
 
 ANY = Want()
@@ -57,7 +60,10 @@ def queue(line: Line, *, by: Person, want: Want = ANY) -> QuerySet[Capture]:
     else:
         rows = rows.exclude(Q(my_last__isnull=False) & aside)
     free = Q(claimed_until__isnull=True) | Q(claimed_until__lte=DatabaseNow()) | Q(claimed_by=by)
-    return rows.filter(free).order_by(*ORDERS[want.order])
+    rows = rows.filter(free)
+    if want.like is not None and (origin := similarity.picked(want.like, line)):
+        return rows.order_by(CosineDistance("embedding__vector", origin.vector), "id")
+    return rows.order_by(*ORDERS[want.order])
 
 
 def skipped_count(line: Line, *, by: Person) -> int:

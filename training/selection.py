@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django.db.models import F, Q
 from django.utils import timezone
 
-from training import queue
+from training import queue, similarity
 from training.models import Capture, Verdict
 from training.queue import Want
 
@@ -42,6 +43,7 @@ CLOCK = "%Y-%m-%dT%H:%M"
 class Selection:
     show: str = "open"
     order: str = queue.OLDEST
+    like: UUID | None = None  # a picked picture: the most similar ones first, whatever the order says
     reason: tuple[str, ...] = ()
     flags: frozenset[str] = frozenset()
     texts: tuple[tuple[str, str], ...] = ()
@@ -55,6 +57,7 @@ class Selection:
         return cls(
             show=show if show in SHOW else "open",
             order=order if order in queue.ORDERS else queue.OLDEST,
+            like=_key(query.get("like", "")),
             reason=tuple(part for part in query.get("why", "").split(",") if part in Capture.Reason.values),
             flags=frozenset(name for name in FLAGS if query.get(name) == "1"),
             texts=tuple((name, query[name].strip()[:80]) for name in TEXTS if query.get(name, "").strip()),
@@ -90,14 +93,25 @@ class Selection:
             found &= held if self.show == "open" else Q(decision__by=by) | held
         return found
 
+    def nearest(self, line: Line, by: Person) -> list[tuple[UUID, float]]:
+        """What is meant, most similar to the picked picture first, with how similar; the nearest ones alone."""
+        if self.like is None:
+            return []
+        return similarity.nearest(self.like, line, where=self._meant(line, by), waiting=self._waiting)
+
     def want(self, line: Line, by: Person) -> Want:
         """As a wish on the line's queue."""
-        return Want(where=self.where(line, by), skipped="skipped" in self.flags, order=self.order)
+        where = self.where(line, by)
+        if self.like is not None:
+            near = similarity.nearest(self.like, line, where=where, waiting=True)
+            where &= Q(pk__in=[pk for pk, _share in near])
+        return Want(where=where, skipped="skipped" in self.flags, order=self.order, like=self.like)
 
     def pairs(self) -> list[tuple[str, str]]:
         """Names and values of the address, without what is left at its default."""
         pairs = [("show", self.show)] if self.show != "open" else []
         pairs += [("order", self.order)] if self.order != queue.OLDEST else []
+        pairs += [("like", str(self.like))] if self.like else []
         pairs += [("why", ",".join(self.reason))] if self.reason else []
         pairs += [(name, "1") for name in FLAGS if name in self.flags]
         pairs += [(name, str(number)) for name, number in self.numbers]
@@ -114,14 +128,30 @@ class Selection:
 
     def captures(self, line: Line, by: Person) -> QuerySet[Capture]:
         """All captures of the line that are meant. Those of golden sets stay out unless they are asked for."""
-        rows = Capture.objects.filter(self.where(line, by), line=line, state__in=SHOW[self.show])
+        rows = Capture.objects.filter(self._meant(line, by), line=line)
+        return rows if self.like is None else rows.filter(pk__in=[pk for pk, _share in self.nearest(line, by)])
+
+    @property
+    def _waiting(self) -> bool:
+        """Are all that are meant in the queue?"""
+        return self.show == "open" and "golden" not in self.flags
+
+    def _meant(self, line: Line, by: Person) -> Q:
+        found = self.where(line, by) & Q(state__in=SHOW[self.show])
         if self.show != "all" or "golden" in self.flags:
-            rows = rows.filter(reserved="golden" in self.flags)
-        return rows
+            found &= Q(reserved="golden" in self.flags)
+        return found
 
 
 def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) < 9
+
+
+def _key(text: str) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return None
 
 
 def _moment(text: str) -> datetime | None:

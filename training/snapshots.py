@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop
 from registry import audit, blobs, counters, events, lines, numbers
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
-from training import counts, policies, splitting
+from training import counts, near_duplicates, policies, splitting
 from training.models import Capture, GoldenItem, Snapshot, SnapshotItem, Verdict
 from training.splitting import SPLITS, TRAIN, VAL, Group, Picture, Stratum
 
@@ -36,6 +36,10 @@ LOT_ON_BOTH_SIDES = gettext_noop(
 )
 TIED_LOTS = gettext_noop(
     "Lots %(lots)s share a picture or a serial and would be on two sides: %(sides)s. Assign them to the same side."
+)
+TWINS_APART = gettext_noop(
+    "Pictures %(one)s and %(other)s show nearly the same and would be on two sides: %(sides)s. "
+    "Assign lots %(lots)s to the same side."
 )
 OK_MISSING = {
     TRAIN: gettext_noop("There is no OK part in training."),
@@ -59,6 +63,9 @@ PRODUCT_THIN = {
 }
 WITHOUT_LOT = gettext_noop("%(count)s pictures have no lot. Each of them is split on its own.")
 GOLDEN_LOT = gettext_noop("%(count)s pictures share a lot with a golden set: the comparison on it flatters.")
+NOT_COMPARED = gettext_noop(
+    "%(count)s pictures are not compared with the others yet. Near duplicates of them may be on two sides."
+)
 MOVED_BACK = gettext_noop("Lot %(lot)s was trained on before. What is measured on it flatters a continued version.")
 TWO_LABELS = gettext_noop("%(count)s pictures have the same bytes as another one but another decision.")
 RULE_WRONG = gettext_noop("This rule cannot be used: %(detail)s.")
@@ -75,6 +82,7 @@ class Plan:
     refusals: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
     reserved: int = 0
+    twins: int = 0  # pictures that are near duplicates of others in the plan
 
     def counts(self) -> dict[str, Any]:
         """{"train": {"0": n, "1": n}, "val": ..., "test": ..., "lots": {"train": n, ...}}."""
@@ -116,6 +124,7 @@ def preview(line: Line, rule: Mapping[str, Any]) -> dict[str, Any]:
         "lots": counted["lots"],
         "total": len(made.sides),
         "reserved": made.reserved,
+        "twins": made.twins,
         "classes": made.classes,
         "refusals": made.refusals,
         "warnings": made.warnings,
@@ -184,6 +193,8 @@ def plan(line: Line, rule: Mapping[str, Any]) -> Plan:
     asked = checked_rule(rule)
     pictures, reserved = _pictures(line, asked["products"])
     made = Plan(rule=asked, classes=_class_table(line, {picture.label for picture in pictures}), reserved=reserved)
+    pairs = Counter(pair for picture in pictures for pair in picture.twins)
+    made.twins = sum(any(pairs[pair] > 1 for pair in picture.twins) for picture in pictures)
     if not pictures:
         made.refusals.append({"text": NOTHING, "params": {}})
         return made
@@ -213,14 +224,20 @@ def checked_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pictures(line: Line, products: list[str] | None) -> tuple[list[Picture], int]:
-    """Decided pictures in one reading, without those that a golden set knows; and how many were left out for that."""
+    """Decided pictures in one reading, without those that a golden set knows or that show nearly the same; and how many
+    were left out for that.
+    """
     critical = set(DefectClass.objects.filter(line=line, critical=True).values_list("number", flat=True))
     golden = GoldenItem.objects.filter(golden_set__line=line)
     digests: set[str] = set()
     serials: set[str] = set()
-    for digest, serial in golden.values_list("capture__digest", "capture__serial"):
+    kept: set[UUID] = set()
+    for pk, digest, serial in golden.values_list("capture_id", "capture__digest", "capture__serial"):
+        kept.add(pk)
         digests.add(digest)
         serials.add(serial)
+    twins = near_duplicates.names(line)
+    known = {pair for pk in kept for pair in twins.get(pk, ())}
     rows = Capture.objects.filter(line=line, state=Capture.State.DECIDED, reserved=False, decision__isnull=False)
     if products:
         rows = rows.filter(product__in=products)
@@ -228,11 +245,12 @@ def _pictures(line: Line, products: list[str] | None) -> tuple[list[Picture], in
     found: list[Picture] = []
     left_out = 0
     for pk, decision, digest, lot, serial, product, verdict, chosen in rows.order_by("pk").values_list(*wanted):
-        if digest in digests or (serial and serial in serials):
+        paired = twins.get(pk, ())
+        if digest in digests or (serial and serial in serials) or known.intersection(paired):
             left_out += 1
             continue
         label = 0 if verdict == Verdict.OK else next((number for number in chosen if number in critical), chosen[0])
-        found.append(Picture(pk, decision, digest, lot, serial, product, label))
+        found.append(Picture(pk, decision, digest, lot, serial, product, label, tuple(paired)))
     return found, left_out
 
 
@@ -257,9 +275,7 @@ def _split(line: Line, made: Plan, found: list[Group]) -> None:
     for group in found:
         side, asked = splitting.fixed(group, assigned, former)
         if len(asked) > 1:
-            text = TIED_LOTS if len(group.lots) > 1 else LOT_ON_BOTH_SIDES
-            params = {"lot": group.name, "lots": ", ".join(group.lots), "sides": ", ".join(sorted(asked))}
-            made.refusals.append({"text": text, "params": params})
+            made.refusals.append(_conflict(group, asked, assigned))
             continue
         if side is None:
             free.append(group)
@@ -273,6 +289,16 @@ def _split(line: Line, made: Plan, found: list[Group]) -> None:
     made.sides = [
         (picture, sides[_key(group)]) for group in found if _key(group) in sides for picture in group.pictures
     ]
+
+
+def _conflict(group: Group, asked: set[str], assigned: Mapping[str, str]) -> dict[str, Any]:
+    """Why these pictures cannot be parted as asked, with two of them where it is because they show nearly the same."""
+    params: dict[str, Any] = {"lot": group.name, "lots": ", ".join(group.lots), "sides": ", ".join(sorted(asked))}
+    if apart := splitting.twins_apart(group, assigned):
+        names = [picture.serial or picture.lot or str(picture.id) for picture in apart]
+        params |= {"one": names[0], "other": names[1], "pictures": [str(picture.id) for picture in apart]}
+        return {"text": TWINS_APART, "params": params}
+    return {"text": TIED_LOTS if len(group.lots) > 1 else LOT_ON_BOTH_SIDES, "params": params}
 
 
 def _key(group: Group) -> str:
@@ -315,7 +341,9 @@ def _judge_pictures(line: Line, made: Plan, pictures: Iterable[Picture]) -> None
         without += not picture.lot
         shared += picture.lot in golden_lots
         differing += labels.setdefault(picture.digest, picture.label) != picture.label
-    for text, count in ((WITHOUT_LOT, without), (GOLDEN_LOT, shared), (TWO_LABELS, differing)):
+    lacking = near_duplicates.not_compared(line, {picture.id for picture in pictures})
+    told = ((WITHOUT_LOT, without), (GOLDEN_LOT, shared), (TWO_LABELS, differing), (NOT_COMPARED, lacking))
+    for text, count in told:
         if count:
             made.warnings.append({"text": text, "params": {"count": count}})
 

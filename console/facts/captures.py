@@ -20,7 +20,7 @@ from console.facts import filters as narrowing
 from console.facts.paging import Page
 from registry.lifecycle import why_not
 from registry.models import DefectClass, Release, Station
-from training import drafts, policies, queue
+from training import drafts, embeddings, near_duplicates, policies, queue
 from training.models import Capture, Decision, Verdict
 from training.selection import SHOW
 
@@ -40,6 +40,7 @@ KEYS = "123456789"
 HISTORY = 30
 SIBLINGS = 8
 NAMED = 5  # pictures left alone that are named one by one
+TWINS = 5  # near duplicates that are named
 
 
 # ------------------------------------------------------------------------------------------------ the grid
@@ -50,6 +51,8 @@ def grid(lines: Iterable[Line], filters: Filters, after: str, by: User) -> Page:
 
     One query per line and index, merged: what is open has an index of its own, all else one that begins with the state.
     """
+    if filters.like is not None:
+        return _most_similar(lines, filters, after, by)
     order = queue.ORDERS[filters.order] if filters.rising else queue.NEWEST
     behind = narrowing.behind(after, order) if after else None
     wanted = [SHOW["open"]] if filters.rising else [(state,) for state in SHOW[filters.show]]
@@ -62,6 +65,59 @@ def grid(lines: Iterable[Line], filters: Filters, after: str, by: User) -> Page:
         first = {row.lot: place for place, row in reversed(list(enumerate(shown)))}
         shown.sort(key=lambda row: first[row.lot])
     return Page(rows=shown, after=after if behind else "", next=onwards)
+
+
+def _most_similar(lines: Iterable[Line], filters: Filters, after: str, by: User) -> Page:
+    """A page of the pictures nearest to the picked one, each with its `likeness`; only its own line has any."""
+    place = narrowing.likeness(after) if after else None
+    ranked = [pair for line in lines for pair in filters.nearest(line, by)]
+    further = [(pk, share) for pk, share in ranked if place is None or (-share, pk) > place]
+    shown = dict(further[:GRID_SIZE])
+    found = Capture.objects.select_related("line__site", "decision__by", "claimed_by", "station").in_bulk(list(shown))
+    rows = [found[pk] for pk in shown if pk in found]
+    for row in rows:
+        row.likeness = shown[row.pk]  # type: ignore[attr-defined]
+    last = further[GRID_SIZE - 1] if len(further) > GRID_SIZE else None
+    return Page(rows=rows, after=after if place else "", next=f"{last[1]!r}~{last[0]}" if last else "")
+
+
+def picked(filters: Filters, lines: Iterable[Line]) -> Picked | None:
+    """The picture that others shall be like, if one is picked and is of these lines."""
+    if filters.like is None:
+        return None
+    row = Capture.objects.filter(pk=filters.like, line__in=list(lines)).select_related("line", "embedding").first()
+    return Picked(row)
+
+
+@dataclass(frozen=True)
+class Picked:
+    """A picked picture, and why nothing can be compared with it yet. Without `row` it is not on the lines shown."""
+
+    row: Capture | None
+
+    def __str__(self) -> str:
+        return str(self.row) if self.row else _("a picked picture")
+
+    @property
+    def why_not(self) -> str:
+        if self.row is None:
+            return _("The picked picture is not on the lines shown. Choose its line, or remove the filter.")
+        return why_not_alike(self.row)
+
+
+def why_not_alike(capture: Capture) -> str:
+    """Why no picture can be compared with this one now; "" when they can."""
+    row = getattr(capture, "embedding", None)
+    if row is not None:
+        return _("%(name)s cannot be compared: its picture cannot be read.") % {"name": capture} if row.problem else ""
+    waiting = embeddings.waiting(capture.line)
+    many = f"{embeddings.COUNTED}+" if waiting >= embeddings.COUNTED else str(waiting)
+    text = (
+        _("%(name)s is not compared yet: a worker does it while nothing is trained. Pictures that wait: %(n)s.")
+        if embeddings.basis(capture.line)
+        else _("Nothing can be compared before a base model is imported. Pictures that wait: %(n)s.")
+    )
+    return text % {"name": capture, "n": many}
 
 
 def _part(
@@ -315,6 +371,11 @@ class Reading:
             }
             for act in reversed(acts)
         ]
+
+    @cached_property
+    def twins(self) -> list[tuple[Capture, float]]:
+        """Pictures of the line that show nearly the same in other bytes."""
+        return near_duplicates.of(self.capture, TWINS)
 
     @property
     def golden_sets(self) -> str:

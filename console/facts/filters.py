@@ -25,16 +25,18 @@ class Filters(Selection):
         """What the fields of the form show."""
         return dict(self.pairs())
 
-    def chips(self, class_names: Mapping[int, str]) -> list[tuple[str, str]]:
-        """What is shown, in words, each with the address that is left without it."""
+    def chips(self, class_names: Mapping[int, str], picked: object = None) -> list[tuple[str, str]]:
+        """What is shown, in words, each with the address that is left without it. `picked`: what others are like."""
         pairs = self.pairs()
         return [
-            (self._in_words(name, value, class_names), urlencode([pair for pair in pairs if pair[0] != name]))
+            (self._in_words(name, value, class_names, picked), urlencode([pair for pair in pairs if pair[0] != name]))
             for name, value in pairs
             if name != "show"
         ]
 
-    def _in_words(self, name: str, value: str, class_names: Mapping[int, str]) -> str:
+    def _in_words(self, name: str, value: str, class_names: Mapping[int, str], picked: object) -> str:
+        if name == "like":
+            return _("similar to %(name)s") % {"name": picked or _("a picked picture")}
         if name == "why":
             return ", ".join(str(Capture.Reason(part).label) for part in self.reason)
         flags = {
@@ -55,10 +57,10 @@ class Filters(Selection):
             value = orders()[value]
         return f"{names[name]} {value.replace('T', ' ') if name in TIMES else value}"
 
-    def words(self) -> list[str]:
+    def words(self, picked: object = None) -> list[str]:
         """The state shown and every chip, for the work bar of the single view."""
         state = {"open": _("undecided"), "decided": _("decided"), "all": _("all pictures")}[self.show]
-        return [state, *(words for words, _rest in self.chips({}))]
+        return [state, *(words for words, _rest in self.chips({}, picked))]
 
 
 def orders() -> dict[str, str]:
@@ -89,6 +91,15 @@ def cursor(row: Capture, order: tuple[str, str]) -> str:
     """Where the next page goes on: the row's place in the order."""
     value = getattr(row, order[0].lstrip("-"))
     return f"{value.isoformat() if isinstance(value, datetime) else value}~{row.pk}"
+
+
+def likeness(after: str) -> tuple[float, uuid.UUID] | None:
+    """A place in the order by similarity: (-similarity, id); None for none or one that cannot be read."""
+    written, _tilde, key = after.rpartition("~")
+    try:
+        return -float(written), uuid.UUID(key)
+    except ValueError:
+        return None
 
 
 def behind(after: str, order: tuple[str, str]) -> Q | None:

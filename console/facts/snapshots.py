@@ -70,6 +70,7 @@ def draft(line: Line, form: SnapshotForm, *, by: User) -> dict[str, Any]:
         "refusals": plan.refusals,
         "warnings": plan.warnings,
         "reserved": plan.reserved,
+        "twins": plan.twins,
         "classes": classes(plan.classes, counts),
         "totals": totals(counts),
         "lots": lot_drawing(lots),

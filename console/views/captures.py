@@ -19,7 +19,7 @@ from console.facts import filters as narrowing
 from console.facts.captures import Reading
 from console.facts.filters import Filters
 from console.forms import CommentForm, DecisionForm, DraftForm, ReasonForm, WindowForm
-from console.http import acting_lines, go, page, render, wants_json
+from console.http import acting_lines, back, go, page, render, wants_json
 from edge.pictures import PictureRefused
 from registry import blobs, counters
 from registry.lifecycle import Refused, why_not
@@ -44,12 +44,13 @@ def index(request: Request) -> HttpResponse:
     lines, filters = acting_lines(request, "line.view"), Filters.read(request.GET)
     found = facts.grid(lines, filters, request.GET.get("after", ""), request.user)
     reviewing = [line for line in request.lines.that_allow(REVIEW) if line in lines]
-    choices = facts.choices(lines)
+    choices, picked = facts.choices(lines), facts.picked(filters, lines)
     context = {
         "page": found,
         "filters": filters,
+        "picked": picked,
         "choices": choices,
-        "chips": filters.chips(choices.class_names),
+        "chips": filters.chips(choices.class_names, picked),
         "presets": narrowing.presets(),
         "views": list(request.user.saved_views.all()),
         "orders": narrowing.orders(),
@@ -80,7 +81,8 @@ def review(request: Request) -> HttpResponse:
     context = {
         "line": line,
         "lines": lines,
-        "filters": filters,
+        "filter_words": filters.words(picked := facts.picked(filters, [line])),
+        "picked": picked,
         "query": filters.query(),
         "rail": rail,
         "current": current,
@@ -101,6 +103,7 @@ def detail(request: Request, capture: Capture) -> HttpResponse:
             "capture": capture,
             "line": capture.line,
             "reading": _reading(request, capture),
+            "may_review": request.lines.allow(REVIEW, capture.line),
             "held": facts.held_by_other(capture, request.user),
             "why_not_free": why_not(policies.check_can_free, capture, by=request.user),
         },
@@ -160,14 +163,19 @@ def decide_together(request: Request) -> HttpResponse:
         raise Refused(form.problem)
     verdict, classes = form.cleaned_data["choice"]
     done = captures.decide_together(
-        line, _ids(request), verdict=verdict, classes=classes, comment=form.cleaned_data["comment"], by=request.user
+        line, ids_sent(request), verdict=verdict, classes=classes, comment=form.cleaned_data["comment"], by=request.user
     )
+    tell_together(request, done)
+    return _grid(request)
+
+
+def tell_together(request: Request, done: captures.Together) -> None:
+    """What was decided together, and which pictures were left alone and why."""
     if done.decided:
         text = ngettext("%(n)s picture decided.", "%(n)s pictures decided.", len(done.decided))
         messages.success(request, text % {"n": len(done.decided)})
     for sentence, names in facts.left_alone(done):
         messages.warning(request, f"{names}: {sentence}")
-    return _grid(request)
 
 
 @page(REVIEW, methods="POST")
@@ -206,7 +214,7 @@ def _line_asked(request: Request) -> Line:
     return line
 
 
-def _ids(request: Request) -> list[UUID]:
+def ids_sent(request: Request) -> list[UUID]:
     try:
         return [UUID(text) for text in request.POST.getlist("id")]
     except ValueError as error:
@@ -214,7 +222,9 @@ def _ids(request: Request) -> list[UUID]:
 
 
 def _grid(request: Request) -> HttpResponse:
-    """Back to the grid as it was shown, page and all."""
+    """Back to the page that the form was on: the grid as it was shown, page and all, unless it names another."""
+    if request.POST.get("next"):
+        return go(request, back(request))
     query = QueryDict(request.POST.get("query", ""), mutable=True)
     if after := request.POST.get("after", ""):
         query["after"] = after

@@ -10,6 +10,7 @@
   function show() {
     const count = boxes.filter(function (box) { return box.checked; }).length;
     chosen.textContent = count;
+    bar.querySelectorAll("[data-chosen]").forEach(function (each) { each.textContent = count; });
     boxes.forEach(function (box) { box.closest(".tile").classList.toggle("sel", box.checked); });
     bar.querySelectorAll("[name=choice]").forEach(function (button) { button.setAttribute("aria-disabled", String(!count)); });
   }

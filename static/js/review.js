@@ -212,6 +212,7 @@
     if (event.key === "Escape") { arm(false); return; }
     if (window.loopline.letter(event) === "c") { event.preventDefault(); document.getElementById("comment").focus(); return; }
     if (window.loopline.letter(event) === "g") { document.getElementById("to-grid").click(); return; }
+    if (window.loopline.letter(event) === "s") { work().querySelector("#similar").click(); return; }
     if (event.key === "?") { document.getElementById("keys").showModal(); return; }
     const wanted = window.loopline.letter(event);
     const button = Array.from(work().querySelectorAll(".judge [data-key]")).find(function (entry) { return entry.dataset.key === wanted; });

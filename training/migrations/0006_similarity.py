@@ -73,6 +73,10 @@ class Migration(migrations.Migration):
             model_name='embedding',
             index=pgvector.django.indexes.HnswIndex(fields=['vector'], name='embedding_nearest', opclasses=('halfvec_cosine_ops',)),
         ),
+        migrations.AddIndex(
+            model_name='embedding',
+            index=models.Index(condition=models.Q(('problem', ''), _negated=True), fields=['line'], name='embedding_problems'),
+        ),
         migrations.AddConstraint(
             model_name='nearduplicate',
             constraint=models.UniqueConstraint(fields=('a', 'b'), name='near_duplicate_once'),

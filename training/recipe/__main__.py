@@ -73,6 +73,7 @@ def _run(arguments: argparse.Namespace, events: Events, stop: StopRequest) -> No
     elif arguments.command == "embed":
         from .embed import embed
 
+        os.nice(10)  # pages and devices on the same machine come first
         embed(arguments.dir, events, stop)
     elif arguments.command == "prefix":
         from .train import warm

@@ -151,7 +151,7 @@ def _take(
 def _write(path: Path, part: Part, events: Events) -> None:
     """Under its name only once it is whole."""
     dims, side = (len(part.vectors[0]), len(part.greys[0])) if part.ids else (0, 0)
-    tensors = {
+    tensors: dict[str, np.ndarray] = {
         "vectors": np.asarray(part.vectors, np.float32).reshape(-1, dims),
         "greys": np.asarray(part.greys, np.uint8).reshape(-1, side),
     }
