@@ -59,6 +59,7 @@ snapshot_urls: list[Any] = [
     path("", snapshots.index, name="snapshot-list"),
     path("new", snapshots.new, name="snapshot-new"),
     path("<uuid:pk>/", snapshots.detail, name="snapshot-detail"),
+    path("<uuid:pk>/changed", snapshots.changed, name="snapshot-changed"),
 ]
 transfer_urls: list[Any] = [
     path("", transfers.index, name="transfer-list"),
@@ -82,6 +83,7 @@ job_urls: list[Any] = [
 version_urls: list[Any] = [
     path("", versions.index, name="version-list"),
     path("<uuid:pk>/", versions.detail, name="version-detail"),
+    path("<uuid:pk>/changed", versions.changed, name="version-changed"),
     path("<uuid:pk>/promote", versions.promote, name="version-promote"),
 ]
 promotion_urls: list[Any] = [

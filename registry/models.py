@@ -282,6 +282,7 @@ class Version(Aggregate):
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=("line", "number"), name="version_number_per_line")]
+        indexes: ClassVar = [models.Index(fields=("snapshot_id",), name="version_by_snapshot")]
         ordering = ("-number",)
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from registry.clock import seconds_from_now
 from registry.ids import new_id
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
-from training import arrivals, counts, drafts, pictures, policies, queue
+from training import arrivals, counts, drafts, lineage, pictures, policies, queue
 from training import regions as drawings
 from training.models import Capture, Decision, Verdict
 
@@ -152,6 +152,8 @@ def decide(
     with transaction.atomic():
         row = queue.locked(capture)
         policies.check_can_decide(row, by=by)
+        if row.state == Capture.State.RETRACTED:
+            lineage.announce(row.line)
         decision = _record(
             row, Decision.Kind.DECIDED, by,
             verdict=verdict, classes=chosen, regions=drawn, comment=comment.strip(), batch=batch,
@@ -285,6 +287,8 @@ def _take_back(row: Capture, by: Person, *, comment: str = "", **claim: Any) -> 
     lifecycle.move(row, Capture.State.RETRACTED, by=by, audited=False, decision=None, decided_class=None, **claim)
     counters.add(row.line, counts.NEW)
     counters.add(row.line, counts.DECIDED, 0 if frozen_before else -1)
+    if frozen_before:
+        lineage.announce(row.line)
     return decision
 
 

@@ -144,7 +144,12 @@ class Decision(Row):
 
     class Meta:
         ordering = ("created_at", "id")
-        indexes: ClassVar = [models.Index(fields=("by", "-created_at"), name="decision_by_person")]
+        indexes: ClassVar = [
+            models.Index(fields=("by", "-created_at"), name="decision_by_person"),
+            models.Index(
+                fields=("created_at", "capture"), condition=models.Q(kind="RETRACTED"), name="decision_taken_back"
+            ),
+        ]
 
 
 class Draft(Row):

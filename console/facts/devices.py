@@ -9,7 +9,7 @@ from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from console.facts import audit
+from console.facts import audit, changes
 from console.facts.paging import by_code
 from console.templatetags.loopline import size
 from registry import devices, policies, reports
@@ -49,6 +49,7 @@ def listing(lines: Iterable[Line], after: str, *, now: datetime) -> Page:
     published = dict(
         Release.objects.filter(line__in=lines, state=Release.State.PUBLISHED).values_list("line", "number")
     )
+    changes.mark_devices(page.rows)
     for device in page.rows:
         derive(device, latest.get(device.pk), published.get(device.line_id), now=now)
     return page
@@ -82,6 +83,7 @@ def detail(device: Device, *, by: User, now: datetime) -> dict[str, Any]:
         .order_by("-created_at")[:HISTORY]
     )
     published = Release.objects.filter(line=device.line, state=Release.State.PUBLISHED).first()
+    changes.mark_devices([device])
     derive(device, history[0] if history else None, published.number if published else None, now=now)
     for row in history:
         row.reason = reports.sentence(row.code, row.params)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.http import Http404
 from django.utils.translation import gettext as _
 
+from console.facts import changes
 from console.facts.paging import newest_first
 from registry.lifecycle import why_not
 from training import jobdir, policies
@@ -49,6 +50,7 @@ def snapshots_to_train(lines: Iterable[Line]) -> list[Snapshot]:
 
 def asked(snapshot: Snapshot, *, by: User) -> dict[str, Any]:
     """What the page says beside the form."""
+    changes.mark_snapshots([snapshot])
     return {
         "snapshot": snapshot,
         "escape_limit": f"{100 * snapshot.line.escape_limit:g}",

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
-from console.facts import jobs
+from console.facts import changes, jobs
 from console.facts.paging import newest_first
 from registry.lifecycle import Refused, why_not
 from training import golden, policies, snapshots
@@ -33,6 +33,7 @@ LOTS_BY_HAND = 200
 
 def listing(lines: Iterable[Line], after: str = "") -> Page:
     page = newest_first(Snapshot.objects.filter(line__in=lines).select_related("line", "frozen_by"), after)
+    changes.mark_snapshots(page.rows)
     for snapshot in page.rows:
         snapshot.total = sum(sum(snapshot.counts[side].values()) for side in SIDES)
         snapshot.ng = sum(n for side in SIDES for label, n in snapshot.counts[side].items() if label != "0")
@@ -82,6 +83,7 @@ def draft(line: Line, form: SnapshotForm, *, by: User) -> dict[str, Any]:
 
 def detail(snapshot: Snapshot) -> dict[str, Any]:
     """Everything that the page of a frozen snapshot says."""
+    changes.mark_snapshots([snapshot])
     rows = snapshot.items.values_list("capture__lot", "split").annotate(n=Count("id")).order_by("capture__lot")
     lots: dict[str, dict[str, int]] = {}
     for lot, side, n in rows:

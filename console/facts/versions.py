@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
+from console.facts import changes as frozen_changes
 from console.facts import dossier, lineage
 from console.facts.paging import newest_first
 from console.facts.rates import rate
@@ -34,6 +35,7 @@ def listing(lines: Iterable[Line], after: str = "") -> Page:
         Release.objects.filter(line__in=lines, state=Release.State.PUBLISHED).values_list("version", flat=True)
     )
     asked = dict(Promotion.objects.filter(line__in=lines, state=Promotion.State.REQUESTED).values_list("version", "pk"))
+    frozen_changes.mark_versions(page.rows)
     for version in page.rows:
         version.is_champion = version.pk in champions
         version.asked = asked.get(version.pk)
@@ -214,6 +216,7 @@ def detail(version: Version, *, by: User, set_code: str) -> dict[str, Any]:
     standing = (
         Release.objects.filter(line=version.line, state=Release.State.PUBLISHED).select_related("version").first()
     )
+    frozen_changes.mark_versions([version])
     promotions = list(version.promotions.select_related("requested_by"))
     releases = list(version.releases.all())
     return {

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_noop, ngettext
 
 from console import previews
 from console.facts import captures as facts
+from console.facts import changes
 from console.facts import filters as narrowing
 from console.facts.captures import Reading
 from console.facts.filters import Filters
@@ -104,6 +105,7 @@ def detail(request: Request, capture: Capture) -> HttpResponse:
             "line": capture.line,
             "reading": _reading(request, capture),
             "may_review": request.lines.allow(REVIEW, capture.line),
+            "went": changes.whereabouts(capture),
             "held": facts.held_by_other(capture, request.user),
             "why_not_free": why_not(policies.check_can_free, capture, by=request.user),
         },

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from django.urls import reverse
 
+from console.facts import changes
 from console.facts import snapshots as facts
 from console.forms import SnapshotForm
-from console.http import acting_lines, go, page
+from console.http import acting_lines, go, page, render
 from console.parts import one_line, show, why_not_on
 from training import snapshots
 from training.models import Snapshot
@@ -55,3 +56,11 @@ def detail(request: Request, snapshot: Snapshot) -> HttpResponse:
         "why_export": why_not_on(request, "capture.export"),
     }
     return show(request, "snapshots/detail.html", context, parts=("jobs",))
+
+
+@page("line.view", of=Snapshot)
+def changed(request: Request, snapshot: Snapshot) -> HttpResponse:
+    """Its pictures that are decided otherwise now than they were frozen."""
+    found = changes.in_snapshot(snapshot, request.GET.get("after", ""))
+    to = reverse("snapshot-detail", args=[snapshot.pk])
+    return render(request, "snapshots/changed.html", {"of": snapshot, "of_url": to, "page": found})

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.urls import reverse
 
+from console.facts import changes
 from console.facts import versions as facts
-from console.http import acting_lines, go, page
+from console.http import acting_lines, go, page, render
 from console.parts import show
 from registry import promotions
 from registry.models import Version
@@ -38,3 +39,11 @@ def detail(request: Request, version: Version) -> HttpResponse:
 def promote(request: Request, version: Version) -> HttpResponse:
     promotion = promotions.request(version, reason=request.POST.get("reason", ""), by=request.user)
     return go(request, reverse("promotion-detail", args=[promotion.pk]))
+
+
+@page("line.view", of=Version)
+def changed(request: Request, version: Version) -> HttpResponse:
+    """The pictures that taught it, or a version that it continues, and are decided otherwise now."""
+    found = changes.in_version(version, request.GET.get("after", ""))
+    to = reverse("version-detail", args=[version.pk])
+    return render(request, "snapshots/changed.html", {"of": version, "of_url": to, "page": found})
