@@ -32,6 +32,14 @@ def test_the_builder_counts_without_writing(world: World, signed_in: Callable[..
     assert not Snapshot.objects.exists()
 
 
+def test_the_builder_says_what_a_leak_costs(world: World, signed_in: Callable[..., Client]) -> None:
+    client = signed_in(world.plant.engineer)
+    for language in ("en", "ko"):
+        page = client.get(reverse("snapshot-new"), headers={"Accept-Language": language}).content.decode()
+        assert "97.1 %" in page
+        assert "64.8 % (142 / 219)" in page
+
+
 def test_freezing_makes_the_snapshot_that_was_shown(world: World, signed_in: Callable[..., Client]) -> None:
     world.pictures(4)
     answer = signed_in(world.plant.engineer).post(reverse("snapshot-new"), NEW)
