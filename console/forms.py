@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
+from console.models import User
 from registry.models import Station
 from training.models import Verdict
 
 if TYPE_CHECKING:
     from registry.models import Line
+    from training.models import GoldenSet
 
 
 def dressed(field: forms.Field) -> None:
@@ -238,6 +243,76 @@ class SnapshotForm(Form):
             "seed": asked["seed"],
             "assign": self.assigned or None,
         }
+
+
+def end_of_day(day: date, line: Line) -> datetime:
+    """The last second of a plant day."""
+    return datetime.combine(day, time(23, 59, 59), tzinfo=ZoneInfo(line.site.timezone))
+
+
+def _day_field() -> forms.DateField:
+    return forms.DateField(label=_("Expires on"), widget=forms.DateInput(attrs={"type": "date", "class": "input"}))
+
+
+class OwnerForm(Form):
+    """Who answers for a golden set: a person of its line."""
+
+    owner = forms.ModelChoiceField(label=_("Owner"), queryset=User.objects.none(), empty_label=None)
+
+    problem = gettext_noop("Choose a person who has a role on this line.")
+
+    def __init__(self, *args: Any, owners: list[User], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["owner"].queryset = User.objects.filter(pk__in=[one.pk for one in owners])  # type: ignore[attr-defined]
+
+
+class EditionForm(OwnerForm):
+    """What an edition of a golden set has beside its pictures."""
+
+    expires_on = _day_field()
+    leads = forms.BooleanField(
+        label=_("Leads every comparison"), required=False, help_text=_("The set that led before steps back.")
+    )
+
+    @classmethod
+    def of(cls, golden_set: GoldenSet) -> dict[str, Any]:
+        """As the edition before has it."""
+        day = timezone.localtime(golden_set.expires_at).date()
+        return {"owner": golden_set.owner, "expires_on": day, "leads": golden_set.leads}
+
+    def fields_of(self, line: Line) -> dict[str, Any]:
+        """As golden.renew takes them; call it on a valid form."""
+        asked = self.cleaned_data
+        return {
+            "owner": asked["owner"],
+            "expires_at": end_of_day(asked["expires_on"], line),
+            "leads": asked["leads"],
+        }
+
+
+class GoldenForm(EditionForm):
+    """A new golden set."""
+
+    code = forms.SlugField(label=_("Code"), max_length=32, help_text=_("Short, for files and figures: master"))
+    name_ko = forms.CharField(label=_("Name, Korean"), max_length=120)
+    name_en = forms.CharField(label=_("Name, English"), max_length=120)
+
+    field_order = ("code", "name_ko", "name_en", "owner", "expires_on", "leads")
+
+    def fields_of(self, line: Line) -> dict[str, Any]:
+        asked = self.cleaned_data
+        return super().fields_of(line) | {name: asked[name] for name in ("code", "name_ko", "name_en")}
+
+
+class ExpiryForm(ReasonForm):
+    """A later day, and why."""
+
+    expires_on = _day_field()
+
+    problem = gettext_noop("Give the new day and a reason.")
+
+    def expires_at(self, line: Line) -> datetime:
+        return end_of_day(self.cleaned_data["expires_on"], line)
 
 
 class JobForm(Form):

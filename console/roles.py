@@ -25,7 +25,7 @@ ROLES: dict[str, Role] = {
             _("quality engineer"),
             VIEW
             | {"capture.review", "capture.import", "capture.export"}
-            | {"snapshot.freeze", "job.submit", "job.cancel", "promotion.request"},
+            | {"snapshot.freeze", "golden.manage", "job.submit", "job.cancel", "promotion.request"},
         ),
         Role("supervisor", _("review supervisor"), VIEW | {"capture.review", "capture.supervise"}),
         Role("approver", _("approver"), VIEW | {"promotion.approve", "audit.view"}),
@@ -34,7 +34,8 @@ ROLES: dict[str, Role] = {
             "ml_engineer",
             _("ML engineer"),
             VIEW
-            | {"capture.export", "snapshot.freeze", "job.submit", "job.cancel", "promotion.request", "base.import"},
+            | {"capture.export", "snapshot.freeze", "golden.manage"}
+            | {"job.submit", "job.cancel", "promotion.request", "base.import"},
         ),
         Role("administrator", _("site administrator"), VIEW | {"device.administer", "person.administer", "audit.view"}),
     )

@@ -99,6 +99,7 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 UPLOAD_MAX_BYTES = envint("LOOPLINE_UPLOAD_MAX_MB", 2048, least=1, most=1_000_000) * 1_000_000
 ARCHIVE_DAYS = envint("LOOPLINE_ARCHIVE_DAYS", 14, least=1, most=3650)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5_000_000
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 4000  # a golden set may have 3,000 pictures, each a tick
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 
 # --- language and time ------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from console.views import (
     audit,
     captures,
     devices,
+    golden,
     jobs,
     live,
     overview,
@@ -60,6 +61,15 @@ snapshot_urls: list[Any] = [
     path("new", snapshots.new, name="snapshot-new"),
     path("<uuid:pk>/", snapshots.detail, name="snapshot-detail"),
     path("<uuid:pk>/changed", snapshots.changed, name="snapshot-changed"),
+]
+golden_urls: list[Any] = [
+    path("", golden.index, name="golden-list"),
+    path("new", golden.new, name="golden-new"),
+    path("<uuid:pk>/", golden.detail, name="golden-detail"),
+    path("<uuid:pk>/edition", golden.edition, name="golden-edition"),
+    path("<uuid:pk>/retire", golden.retire, name="golden-retire"),
+    path("<uuid:pk>/extend", golden.extend, name="golden-extend"),
+    path("<uuid:pk>/owner", golden.hand_over, name="golden-owner"),
 ]
 transfer_urls: list[Any] = [
     path("", transfers.index, name="transfer-list"),
@@ -121,6 +131,7 @@ urlpatterns: list[Any] = [
     *session_urls,
     path("live/", include(live_urls)),
     path("captures/", include(capture_urls)),
+    path("snapshots/golden/", include(golden_urls)),
     path("snapshots/", include(snapshot_urls)),
     path("transfers/", include(transfer_urls)),
     path("jobs/", include(job_urls)),

@@ -20,7 +20,7 @@ from training.models import Capture, Job, Transfer
 if TYPE_CHECKING:
     from registry.audit import Actor
     from registry.models import Line
-    from training.models import Snapshot
+    from training.models import GoldenSet, Snapshot
 
 Person = Any  # the console's user model: nothing here may import upwards
 HELD = gettext_noop("%(person)s has this picture until %(until)s.")
@@ -29,6 +29,7 @@ NOT_DECIDED = gettext_noop("This picture has no decision that could be taken bac
 IN_GOLDEN_SET = gettext_noop(
     "This picture belongs to golden set %(code)s. Its label can only change in a new edition of the set."
 )
+GOLDEN_RETIRED = gettext_noop("Edition %(number)s of golden set %(code)s is retired. Make a new edition instead.")
 JOB_ENDED = gettext_noop("%(job)s has ended: it is %(state)s.")
 JOB_CANCELLING = gettext_noop("%(job)s is being cancelled already.")
 TRANSFER_ENDED = gettext_noop("%(transfer)s has ended: it is %(state)s.")
@@ -123,12 +124,32 @@ def can_import(line: Line, *, by: Actor) -> bool:
 
 
 def check_can_freeze(line: Line, *, by: Actor) -> None:
-    """May this person freeze a snapshot or make a golden set of the line?"""
+    """May this person freeze a snapshot of the line?"""
     check_role(line, "snapshot.freeze", by)
 
 
 def can_freeze(line: Line, *, by: Actor) -> bool:
     return allowed(check_can_freeze, line, by=by)
+
+
+def check_can_manage_golden(line: Line, *, by: Actor) -> None:
+    """May this person make golden sets of the line, and keep them?"""
+    check_role(line, "golden.manage", by)
+
+
+def can_manage_golden(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_manage_golden, line, by=by)
+
+
+def check_can_change_golden(golden_set: GoldenSet, *, by: Actor) -> None:
+    """May this person retire, extend or hand over this edition?"""
+    check_can_manage_golden(golden_set.line, by=by)
+    if golden_set.retired_at is not None:
+        raise Refused(GOLDEN_RETIRED, code=golden_set.code, number=golden_set.number)
+
+
+def can_change_golden(golden_set: GoldenSet, *, by: Actor) -> bool:
+    return allowed(check_can_change_golden, golden_set, by=by)
 
 
 # ------------------------------------------------------------------------------------------------ jobs

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from registry.models import Line
 
-PAGES = {"device", "snapshot", "job", "version", "promotion", "rollout", "capture"}  # nouns with a page of their own
+PAGES = {
+    "device",
+    "snapshot",
+    "job",
+    "version",
+    "promotion",
+    "rollout",
+    "capture",
+    "goldenset",
+}  # nouns with a page of their own
 
 
 def nouns() -> list[tuple[str, Any]]:
@@ -55,7 +64,8 @@ def say(event: AuditEvent) -> AuditEvent:
     noun, _dot, verb = event.action.partition(".")
     event.verb = _VERBS.get(event.action) or _VERBS.get(verb) or verb.replace("_", " ")  # type: ignore[attr-defined]
     has_page = noun in PAGES and event.noun == noun
-    event.url = reverse(f"{noun}-detail", args=[event.object_id]) if has_page else ""  # type: ignore[attr-defined]
+    address = {"goldenset": "golden"}.get(noun, noun)
+    event.url = reverse(f"{address}-detail", args=[event.object_id]) if has_page else ""  # type: ignore[attr-defined]
     event.noun_word = _NOUNS.get(event.noun, event.noun)  # type: ignore[attr-defined]
     event.was, event.became = _state(event.old), _state(event.new)  # type: ignore[attr-defined]
     event.changes = _changes(event.old, event.new)  # type: ignore[attr-defined]
@@ -94,7 +104,8 @@ _VERBS: dict[str, Any] = {
     "skipped": _("skipped"), "enrolled": _("enrolled"), "enrol": _("enrolled anew"), "active": _("active"),
     "quarantined": _("quarantined"), "token": _("new token"), "ask": _("asked for pictures"), "publish": _("published"),
     "import": _("imported"), "retract": _("taken back"), "sign_in": _("signed in"), "sign_out": _("signed out"),
-    "requeue": _("asked for again"), "rollout.running": _("started or resumed"),
+    "requeue": _("asked for again"), "retire": _("retired"), "extend": _("extended"), "hand_over": _("handed over"),
+    "rollout.running": _("started or resumed"),
     # states alone
     "new": _("undecided"), "decided": _("decided"), "disputed": _("disputed"), "retracted": _("taken back"),
     "drafted": _("drafted"), "scheduled": _("scheduled"), "reverted": _("reverted"), "requested": _("requested"),

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from console import sentences
+from console.facts import golden as golden_facts
 from console.facts.overview import oldest, untrained
 from console.models import User
 from console.roles import ROLES
@@ -18,7 +19,7 @@ from console.templatetags.loopline import age, due
 from registry import counters
 from registry.devices import SILENT_AFTER
 from registry.models import Device, Promotion, Release, Rollout, Version
-from training import counts
+from training import counts, golden
 from training.models import IN_QUEUE, Capture, Job
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def groups(lines: list[Line], may: Lines, now: datetime, *, mine: bool) -> list[
 def engineer(line: Line, now: datetime) -> list[Turn]:
     return [
         *_flagged(line, now),
+        *_expiring(line, now),
         *_second_looks(line, now),
         *_failed_jobs(line, now),
         *_to_freeze(line, now),
@@ -136,6 +138,22 @@ def _flagged(line: Line, now: datetime) -> list[Turn]:
             deadline < now,
             "rv",
         )
+    ]
+
+
+def _expiring(line: Line, now: datetime) -> list[Turn]:
+    return [
+        Turn(
+            _("Golden set %(name)s, %(line)s") % {"name": golden_facts.name_of(row), "line": line.name},
+            golden_facts.expiry_words(row, now),
+            reverse("golden-detail", args=[row.pk]),
+            _("Renew"),
+            row.expires_at,
+            due(row.expires_at),
+            row.expires_at <= now,
+            "rv",
+        )
+        for row in golden.expiring([line], now)[:MOST]
     ]
 
 

@@ -62,6 +62,7 @@ def index(request: Request) -> HttpResponse:
         # Deciding together needs one defect book: that of the one line shown.
         "book": facts.buttons(reviewing[0]) if len(reviewing) == len(lines) == 1 else [],
         "can_import": request.lines.allow("capture.import", request.line),
+        "can_manage_golden": len(lines) == 1 and request.lines.allow("golden.manage", lines[0]),
         "can_export": request.lines.allow("capture.export", request.line),
         "waiting": sum(counters.value(line, counts.NEW) for line in lines),
         "query": filters.query(),
