@@ -61,6 +61,8 @@ snapshot_urls: list[Any] = [
     path("new", snapshots.new, name="snapshot-new"),
     path("<uuid:pk>/", snapshots.detail, name="snapshot-detail"),
     path("<uuid:pk>/changed", snapshots.changed, name="snapshot-changed"),
+    path("diff", snapshots.compare, name="snapshot-compare"),
+    path("<uuid:pk>/diff/<uuid:other>", snapshots.diff, name="snapshot-diff"),
 ]
 golden_urls: list[Any] = [
     path("", golden.index, name="golden-list"),

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop
 from registry import audit, blobs, counters, events, lines, numbers
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
-from training import counts, near_duplicates, policies, splitting
+from training import counts, leaks, near_duplicates, policies, splitting
 from training.models import Capture, GoldenItem, Snapshot, SnapshotItem, Verdict
 from training.splitting import SPLITS, TRAIN, VAL, Group, Picture, Stratum
 
@@ -66,7 +66,9 @@ GOLDEN_LOT = gettext_noop("%(count)s pictures share a lot with a golden set: the
 NOT_COMPARED = gettext_noop(
     "%(count)s pictures are not compared with the others yet. Near duplicates of them may be on two sides."
 )
-MOVED_BACK = gettext_noop("Lot %(lot)s was trained on before. What is measured on it flatters a continued version.")
+MOVED_BACK = gettext_noop(
+    "Lot %(lot)s was trained on before: what is measured on it flatters. Leave it in training, or to the rule."
+)
 TWO_LABELS = gettext_noop("%(count)s pictures have the same bytes as another one but another decision.")
 RULE_WRONG = gettext_noop("This rule cannot be used: %(detail)s.")
 CHANGED = gettext_noop("Decisions keep changing while the snapshot is being frozen. Try again in a moment.")
@@ -282,8 +284,9 @@ def _split(line: Line, made: Plan, found: list[Group]) -> None:
             continue
         sides[_key(group)] = side
         taken[side].update(group.strata())
-        if asked and side != TRAIN and any(former.get(("lot", lot)) == TRAIN for lot in group.lots):
-            made.warnings.append({"text": MOVED_BACK, "params": {"lot": group.name}})
+        name, shown = leaks.trained(group, former, TRAIN) if asked and side != TRAIN else ("", [])
+        if name:
+            made.refusals.append({"text": MOVED_BACK, "params": {"lot": name, "pictures": shown}})
     val, test = made.rule["val_share"], made.rule["test_share"]
     sides |= splitting.deal(free, taken, {TRAIN: 1 - val - test, VAL: val, "test": test}, made.rule["seed"])
     made.sides = [
@@ -298,6 +301,7 @@ def _conflict(group: Group, asked: set[str], assigned: Mapping[str, str]) -> dic
         names = [picture.serial or picture.lot or str(picture.id) for picture in apart]
         params |= {"one": names[0], "other": names[1], "pictures": [str(picture.id) for picture in apart]}
         return {"text": TWINS_APART, "params": params}
+    params |= {"pictures": leaks.tied(group, assigned)}
     return {"text": TIED_LOTS if len(group.lots) > 1 else LOT_ON_BOTH_SIDES, "params": params}
 
 

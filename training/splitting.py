@@ -97,7 +97,7 @@ def fixed(
     """
     asked = {assigned[key] for picture in group.pictures for key in (picture.lot, str(picture.id)) if key in assigned}
     if asked:
-        return (asked.pop() if len(asked) == 1 else None), asked
+        return (next(iter(asked)) if len(asked) == 1 else None), asked
     been = {
         former[key]
         for picture in group.pictures

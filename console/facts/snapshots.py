@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from console.facts import changes, jobs
 from console.facts.paging import newest_first
 from registry.lifecycle import Refused, why_not
-from training import golden, policies, snapshots
+from training import differences, golden, policies, snapshots
 from training.models import Capture, Snapshot
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def detail(snapshot: Snapshot) -> dict[str, Any]:
         "totals": totals(snapshot.counts),
         "lots": lot_drawing(lots),
         "jobs": jobs.of_snapshot(snapshot),
+        "previous": differences.previous(snapshot),
         "by_lot": [{"lot": lot, "sides": [sides.get(side, 0) for side in SIDES]} for lot, sides in lots.items()],
     }
 

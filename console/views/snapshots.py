@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 from django.urls import reverse
 
-from console.facts import changes
+from console.facts import changes, differences
 from console.facts import snapshots as facts
 from console.forms import SnapshotForm
-from console.http import acting_lines, go, page, render
+from console.http import acting_lines, go, load, page, render
 from console.parts import one_line, show, why_not_on
 from training import snapshots
 from training.models import Snapshot
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from django.http import HttpResponse
 
     from console.http import Request
@@ -64,3 +66,17 @@ def changed(request: Request, snapshot: Snapshot) -> HttpResponse:
     found = changes.in_snapshot(snapshot, request.GET.get("after", ""))
     to = reverse("snapshot-detail", args=[snapshot.pk])
     return render(request, "snapshots/changed.html", {"of": snapshot, "of_url": to, "page": found})
+
+
+@page("line.view")
+def compare(request: Request) -> HttpResponse:
+    """From the list: the two snapshots that were ticked, older first."""
+    old, new = differences.two(acting_lines(request, "line.view"), request.GET.getlist("snapshot"))
+    return go(request, reverse("snapshot-diff", args=[old.pk, new.pk]))
+
+
+@page("line.view", of=Snapshot)
+def diff(request: Request, old: Snapshot, other: UUID) -> HttpResponse:
+    new = load(request, Snapshot, other, action="line.view")
+    kind, after = request.GET.get("kind", ""), request.GET.get("after", "")
+    return render(request, "snapshots/diff.html", differences.page(old, new, kind=kind, after=after))

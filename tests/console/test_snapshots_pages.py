@@ -99,3 +99,16 @@ def test_a_line_of_others_cannot_be_frozen(world: World, signed_in: Callable[...
     assert client.post(reverse("snapshot-new"), NEW | {"in": world.line.code}).status_code == 404
     assert client.post(reverse("snapshot-new"), NEW).status_code == 409  # their own line holds no decided picture
     assert not Snapshot.objects.exists()
+
+
+def test_a_refused_leak_names_the_lots_and_shows_their_pictures(world: World, signed_in: Callable[..., Client]) -> None:
+    snapshot = world.snapshot()
+    capture = snapshot.items.filter(split="train").order_by("pk")[0].capture
+    client = signed_in(world.plant.engineer)
+    asked = NEW | {f"lot:{capture.lot}": "test"}
+    page = client.get(reverse("snapshot-new"), asked, headers=HTMX).content.decode()
+    assert f"Lot {capture.lot} was trained on before" in page
+    assert reverse("capture-picture", args=[capture.pk]) in page
+    answer = client.post(reverse("snapshot-new"), asked)
+    assert answer.status_code == 409
+    assert Snapshot.objects.count() == 1

@@ -327,3 +327,39 @@ def test_splitting_never_parts_what_is_tied_and_ignores_the_order(rows: list[tup
         for one in made:
             by_key.setdefault(getattr(one, key), set()).add(dealt[one.id])
         assert all(len(found) == 1 for found in by_key.values())
+
+
+def test_a_lot_that_was_trained_on_never_judges_again(plant: Plant) -> None:
+    plant.lots(6)
+    first = snapshots.freeze(plant.line, RULE, by=plant.haneul)
+    trained = first.items.filter(split="train").order_by("pk")[0].capture.lot
+    for side in ("val", "test"):
+        rule = RULE | {"assign": {trained: side}}
+        with pytest.raises(Refused, match=f"Lot {trained} was trained on before"):
+            snapshots.freeze(plant.line, rule, by=plant.haneul)
+        (refused,) = snapshots.preview(plant.line, rule)["refusals"]
+        shown = {str(pk) for pk in first.items.filter(capture__lot=trained).values_list("capture_id", flat=True)}
+        assert set(refused["params"]["pictures"]) == shown
+    judged = first.items.filter(split="val").order_by("pk")[0].capture.lot
+    snapshots.freeze(plant.line, RULE | {"assign": {judged: "train"}}, by=plant.haneul)
+    with pytest.raises(Refused, match=f"Lot {judged} was trained on before"):
+        snapshots.freeze(plant.line, RULE | {"assign": {judged: "val"}}, by=plant.haneul)
+    assert Snapshot.objects.count() == 2
+
+
+def test_a_picture_without_a_lot_that_was_trained_on_never_judges_again(plant: Plant) -> None:
+    plant.lots(4)
+    alone = plant.decided(0, serial="SN-77")
+    snapshots.freeze(plant.line, RULE | {"assign": {str(alone.pk): "train"}}, by=plant.haneul)
+    with pytest.raises(Refused, match="Lot SN-77 was trained on before"):
+        snapshots.freeze(plant.line, RULE | {"assign": {str(alone.pk): "val"}}, by=plant.haneul)
+
+
+def test_a_refused_leak_shows_pictures_of_both_sides(plant: Plant) -> None:
+    plant.lots(4)
+    one, other = (plant.decided(0, lot=lot, serial="SN-5") for lot in ("A", "B"))
+    plant.decided(0, lot="A")
+    plant.decided(0, lot="B")
+    (refused,) = snapshots.preview(plant.line, RULE | {"assign": {"A": "train", "B": "val"}})["refusals"]
+    assert refused["text"] == snapshots.TIED_LOTS
+    assert set(refused["params"]["pictures"]) == {str(one.pk), str(other.pk)}
