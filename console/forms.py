@@ -230,6 +230,7 @@ class SnapshotForm(Form):
         sent = {name: data.get(name, value) for name, value in values.items()}
         super().__init__({**sent, "products": data.getlist("products")})
         self.fields["products"].choices = [(name, name or _("without a product")) for name in products]  # type: ignore[attr-defined]
+        self.exact = data.get("exact") == "1"  # deal the sides of a very large line too
         lots = ((key, data.get(key)) for key in data if key.startswith(self.ASSIGN))
         self.assigned = {key.removeprefix(self.ASSIGN): side for key, side in lots if side in ("train", "val", "test")}
 

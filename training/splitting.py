@@ -139,13 +139,15 @@ def deal(
     """
     placed = {side: Counter(taken.get(side, {})) for side in SPLITS}
     total: Counter[Stratum] = Counter()
-    for counted in (*placed.values(), *(group.strata() for group in free)):
+    brings = [(group, group.strata()) for group in free]
+    for counted in (*placed.values(), *(counted for _, counted in brings)):
         total.update(counted)
-    waiting = sorted(free, key=lambda group: hashlib.sha256(f"{seed} {group.name}".encode()).digest())
+    waiting = sorted(brings, key=lambda pair: hashlib.sha256(f"{seed} {pair[0].name}".encode()).digest())
     sides: dict[str, str] = {}
-    for label, product in _rarest_first(total, free):
-        holding = [group for group in waiting if group.strata()[label, product]]
-        for group in sorted(holding, key=lambda group: -group.strata()[label, product]):  # ties keep the seed's order
+    for label, product in _rarest_first(total, [counted for _, counted in brings]):
+        holding = [pair for pair in waiting if pair[1][label, product]]
+        waiting = [pair for pair in waiting if not pair[1][label, product]]
+        for group, counted in sorted(holding, key=lambda pair: -pair[1][label, product]):  # ties keep the seed's order
             side = max(
                 SPLITS,
                 key=lambda side: (
@@ -155,14 +157,13 @@ def deal(
                 ),
             )
             sides[group.name + str(group.pictures[0].id)] = side
-            placed[side].update(group.strata())
-            waiting.remove(group)
+            placed[side].update(counted)
     return sides
 
 
-def _rarest_first(total: Counter[Stratum], free: list[Group]) -> list[tuple[int, str]]:
+def _rarest_first(total: Counter[Stratum], groups: list[Counter[Stratum]]) -> list[tuple[int, str]]:
     """Classes of products in the order in which they are dealt: the class that the fewest groups hold first."""
-    holders: Counter[Stratum] = Counter(stratum for group in free for stratum in group.strata())
+    holders: Counter[Stratum] = Counter(stratum for counted in groups for stratum in counted)
     dealt = [(label, product) for label, product in total if product is not None]
     return sorted(
         dealt, key=lambda stratum: (holders[stratum[0], None], total[stratum[0], None], holders[stratum], stratum)

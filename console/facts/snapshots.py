@@ -14,7 +14,8 @@ from django.utils.translation import gettext as _
 from console.facts import changes, jobs
 from console.facts.paging import newest_first
 from registry.lifecycle import Refused, why_not
-from training import differences, golden, policies, snapshots
+from registry.models import DefectClass
+from training import differences, golden, outline, policies, snapshots
 from training.models import Capture, Snapshot
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def draft(line: Line, form: SnapshotForm, *, by: User) -> dict[str, Any]:
     context: dict[str, Any] = {"line": line, "counted_at": timezone.now(), "golden_sets": golden_sets(line)}
     if not form.is_valid():
         return context | {"why": _("Correct the marked fields first.")}
+    if outline.too_large(line) and not form.exact:
+        return context | _outline(line, form, by)
     try:
         plan = snapshots.plan(line, form.rule())
     except Refused as refused:
@@ -74,11 +77,30 @@ def draft(line: Line, form: SnapshotForm, *, by: User) -> dict[str, Any]:
         "twins": plan.twins,
         "classes": classes(plan.classes, counts),
         "totals": totals(counts),
+        "by_product": by_product((picture.product, side, 1) for picture, side in plan.sides),
         "lots": lot_drawing(lots),
         "by_hand": by_hand(lots, form.assigned),
         "why": why_not(policies.check_can_freeze, line, by=by)
         or (str(Refused(plan.refusals[0]["text"], **plan.refusals[0]["params"])) if plan.refusals else ""),
     }
+
+
+def _outline(line: Line, form: SnapshotForm, by: User) -> dict[str, Any]:
+    """Of a line that is too large to be dealt at each change: what there is, without its sides."""
+    found = outline.outline(line, form.rule()["products"])
+    names = dict(DefectClass.objects.filter(line=line).values_list("number", _name_column()))
+    return {
+        "outline": found,
+        "counted_at": found.at,
+        "outline_classes": [(names.get(label, "OK"), n) for label, n in sorted(found.classes.items())],
+        "outline_products": sorted(found.products.items()),
+        "live_most": outline.LIVE_MOST,
+        "why": why_not(policies.check_can_freeze, line, by=by),
+    }
+
+
+def _name_column() -> str:
+    return "name_ko" if (get_language() or "").startswith("ko") else "name_en"
 
 
 def detail(snapshot: Snapshot) -> dict[str, Any]:
@@ -91,6 +113,7 @@ def detail(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "classes": classes(snapshot.classes, snapshot.counts),
         "totals": totals(snapshot.counts),
+        "by_product": by_product(snapshot.items.values_list("capture__product", "split").annotate(n=Count("id"))),
         "lots": lot_drawing(lots),
         "jobs": jobs.of_snapshot(snapshot),
         "previous": differences.previous(snapshot),
@@ -130,6 +153,20 @@ def _class_row(entry: dict[str, Any], sides: list[int]) -> dict[str, Any]:
         "bars": bars,
         "thin": any(missing),
     }
+
+
+def by_product(rows: Iterable[tuple[str, str, int]]) -> list[dict[str, Any]]:
+    """Pictures of each product per side; nothing when there is only one."""
+    found: dict[str, dict[str, int]] = {}
+    for product, side, n in rows:
+        sides = found.setdefault(product, dict.fromkeys(SIDES, 0))
+        sides[side] += n
+    if len(found) < 2:
+        return []
+    return [
+        {"name": name, "sides": [sides[side] for side in SIDES], "total": sum(sides.values())}
+        for name, sides in sorted(found.items())
+    ]
 
 
 def totals(counts: dict[str, Any]) -> dict[str, Any]:

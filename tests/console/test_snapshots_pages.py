@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from registry.models import DefectClass
-from training.models import Snapshot
+from training.models import Capture, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,3 +112,37 @@ def test_a_refused_leak_names_the_lots_and_shows_their_pictures(world: World, si
     answer = client.post(reverse("snapshot-new"), asked)
     assert answer.status_code == 409
     assert Snapshot.objects.count() == 1
+
+
+def test_products_are_counted_per_side(world: World, signed_in: Callable[..., Client]) -> None:
+    rows = world.pictures(6)
+    client = signed_in(world.plant.engineer)
+    assert '<th scope="row">mono<' not in client.get(reverse("snapshot-new"), NEW).content.decode()
+    Capture.objects.filter(lot__in={row.lot for row in rows[9:]}).update(product="poly")
+    page = client.get(reverse("snapshot-new"), NEW).content.decode()
+    assert page.count('<th scope="row">poly</th>') == 1
+    client.post(reverse("snapshot-new"), NEW)
+    page = client.get(reverse("snapshot-detail", args=[Snapshot.objects.get().pk])).content.decode()
+    assert '<td class="num"><b>9</b></td>' in page.split('<th scope="row">poly</th>')[1]
+
+
+def test_a_very_large_line_is_counted_by_one_query_and_dealt_when_asked(
+    world: World, signed_in: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.outline.LIVE_MOST", 10)
+    monkeypatch.setattr("training.outline.FRESH_S", 1000)
+    monkeypatch.setattr("training.outline._kept", {})
+    world.pictures(4)
+    client = signed_in(world.plant.engineer)
+    page = client.get(reverse("snapshot-new"), NEW).content.decode()
+    assert "More than 10 decided pictures" in page
+    assert '<th scope="row">crack</th><td class="num">4</td>' in page
+    assert "Lots across the split" not in page
+    world.pictures(1)
+    assert '<td class="num">4</td>' in client.get(reverse("snapshot-new"), NEW, headers=HTMX).content.decode()
+    dealt = client.get(reverse("snapshot-new"), NEW | {"exact": "1"}, headers=HTMX).content.decode()
+    assert "Lots across the split" in dealt
+    assert 'class="v">15<' in dealt
+    assert "소요" in client.get(reverse("snapshot-new"), NEW, headers={"Accept-Language": "ko"}).content.decode()
+    client.post(reverse("snapshot-new"), NEW)
+    assert Snapshot.objects.get().items.count() == 15

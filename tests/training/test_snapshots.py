@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -363,3 +364,11 @@ def test_a_refused_leak_shows_pictures_of_both_sides(plant: Plant) -> None:
     (refused,) = snapshots.preview(plant.line, RULE | {"assign": {"A": "train", "B": "val"}})["refusals"]
     assert refused["text"] == snapshots.TIED_LOTS
     assert set(refused["params"]["pictures"]) == {str(one.pk), str(other.pk)}
+
+
+def test_thousands_of_pictures_without_a_lot_are_dealt_in_seconds() -> None:
+    made = [Picture(new_id(), new_id(), f"d{n}", "", "", "p", int(n % 50 == 0)) for n in range(20_000)]
+    began = time.monotonic()
+    dealt = splitting.deal(splitting.groups(made), {}, {"train": 0.6, "val": 0.2, "test": 0.2}, 0)
+    assert time.monotonic() - began < 20  # it was a minute, and four times that for twice as many
+    assert len(dealt) == len(made)
