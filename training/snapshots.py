@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
+from django.db.models import Min
 from django.utils.translation import gettext_noop
 
 from registry import audit, blobs, counters, events, lines, numbers
@@ -311,12 +312,14 @@ def _key(group: Group) -> str:
 
 def _former_sides(line: Line) -> dict[tuple[str, str], str]:
     """Where lots, and pictures without one, were in earlier snapshots: training once is for ever, else the first."""
-    rows = SnapshotItem.objects.filter(snapshot__line=line).order_by("snapshot__number", "id")
+    items = SnapshotItem.objects.filter(snapshot__line=line)
+    lots = items.exclude(capture__lot="").values_list("capture__lot", "split")
+    alone = items.filter(capture__lot="").values_list("capture_id", "split")
     found: dict[tuple[str, str], str] = {}
-    for capture, lot, side in rows.values_list("capture_id", "capture__lot", "split"):
-        for key in (("lot", lot),) if lot else (("id", str(capture)),):
-            if found.setdefault(key, side) != TRAIN and side == TRAIN:
-                found[key] = TRAIN
+    for kind, rows in (("lot", lots), ("id", alone)):
+        for name, side, _ in rows.annotate(first=Min("snapshot__number")).order_by("first"):
+            if found.setdefault((kind, str(name)), side) != TRAIN and side == TRAIN:
+                found[kind, str(name)] = TRAIN
     return found
 
 
