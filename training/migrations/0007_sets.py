@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('training', '0005_queue_indexes'),
+        ('training', '0006_similarity'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
