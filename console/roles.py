@@ -27,7 +27,8 @@ ROLES: dict[str, Role] = {
             | {"capture.review", "capture.import", "capture.export"}
             | {"snapshot.freeze", "golden.manage", "job.submit", "job.cancel", "promotion.request"},
         ),
-        Role("supervisor", _("review supervisor"), VIEW | {"capture.review", "capture.supervise"}),
+        Role("supervisor", _("review supervisor"), VIEW | {"capture.review", "capture.supervise", "review.policy"}),
+        Role("adjudicator", _("adjudicator"), VIEW | {"capture.review", "capture.adjudicate"}),
         Role("approver", _("approver"), VIEW | {"promotion.approve", "audit.view"}),
         Role("operator", _("operator"), VIEW | {"rollout.operate", "capture.flag"}),
         Role(
@@ -37,7 +38,11 @@ ROLES: dict[str, Role] = {
             | {"capture.export", "snapshot.freeze", "golden.manage"}
             | {"job.submit", "job.cancel", "promotion.request", "base.import"},
         ),
-        Role("administrator", _("site administrator"), VIEW | {"device.administer", "person.administer", "audit.view"}),
+        Role(
+            "administrator",
+            _("site administrator"),
+            VIEW | {"device.administer", "person.administer", "audit.view", "review.policy"},
+        ),
     )
 }
 

@@ -192,6 +192,7 @@ CELERY_TASK_ROUTES = {
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
+REPEAT_AFTER_S = envint("LOOPLINE_REPEAT_AFTER_HOURS", 24, most=24 * 365) * 3600  # then a decision may be asked again
 TRAIN_THREADS = envint("LOOPLINE_TRAIN_THREADS", 0, most=1024)  # 0 = the cores that the worker may use
 EMBED_AT_ONCE = envint("LOOPLINE_EMBED_AT_ONCE", 512, most=100_000)  # 0 = never
 RECIPE_COMMAND = [sys.executable, "-m", "training.recipe"]

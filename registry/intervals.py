@@ -7,8 +7,10 @@ import math
 Z = 1.959964  # 95 %
 
 
-def wilson(n: int, of: int) -> tuple[float, float]:
+def wilson(n: float, of: float) -> tuple[float, float]:
     """Wilson's 95 % interval of n / of, as two shares from 0 to 1; (0, 1) when nothing was counted.
+
+    Not whole where a weighted count stands for so many equal ones.
 
     Source: Wilson, JASA 22 (1927) 209.
     """

@@ -60,6 +60,14 @@ class Line(Aggregate):
     escape_limit = models.FloatField(default=0.0, help_text="share of NG parts that may pass at the operating point")
     audit_rate = models.FloatField(default=0.02, help_text="share of OK-judged pictures that devices send in anyway")
     review_due_s = models.PositiveIntegerField(default=8 * 3600, help_text="a flagged picture is late after this")
+    opinions = models.PositiveSmallIntegerField(
+        default=1, help_text="independent decisions that a picture needs, 1 to 5"
+    )
+    known_rate = models.FloatField(default=0.0, help_text="known-answer pictures per picture that a person is given")
+    repeat_rate = models.FloatField(default=0.0, help_text="a person's own earlier pictures, asked again, likewise")
+    blind_share = models.FloatField(
+        default=0.0, help_text="share of arriving pictures judged without the machine's answer"
+    )
     window_low = models.FloatField(null=True, blank=True, help_text="16-bit grey value shown black; empty = by picture")
     window_high = models.FloatField(null=True, blank=True)
     shifts = models.JSONField(

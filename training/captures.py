@@ -15,9 +15,9 @@ from registry.clock import seconds_from_now
 from registry.ids import new_id
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
-from training import arrivals, counts, drafts, lineage, pictures, policies, queue
+from training import arrivals, blind, counts, decisions, drafts, opinions, pictures, policies, queue
 from training import regions as drawings
-from training.models import Capture, Decision, Verdict
+from training.models import Capture, Decision, Opinion, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -42,6 +42,9 @@ REASON_MISSING = gettext_noop("Say why the decision is taken back.")
 NOTHING_CHOSEN = gettext_noop("Choose at least one picture.")
 TOO_MANY_CHOSEN = gettext_noop("At most %(most)s pictures can be decided together.")
 DECISION_CHANGED = gettext_noop("The decision on %(name)s has changed meanwhile. Look at the page again.")
+AGREED = gettext_noop(
+    "%(capture)s was decided by several people who agreed. Take the decision back on its own page, with a reason."
+)
 NOTHING_TO_UNDO = gettext_noop("There is nothing of yours to take back on line %(line)s.")
 
 
@@ -107,6 +110,8 @@ def import_one(
 def _create(
     line: Line, identity: dict[str, Any], digest: str, size_bytes: int, info: PictureInfo, fields: dict[str, Any]
 ) -> tuple[Capture, bool]:
+    pk = new_id()
+    fields = {"id": pk, **fields, **blind.columns(line, pk, fields["reason"])}
     picture = {
         "digest": digest,
         "size_bytes": size_bytes,
@@ -141,32 +146,36 @@ def decide(
 ) -> Decision:
     """Record what a person says of the part. `classes` are numbers of the defect book, main one first; none for OK.
 
+    On a line that asks for several opinions it is one of them until the last one comes (training.opinions).
     `regions` as training.regions describes; a class that is drawn counts as said. `batch` marks what was decided
     together.
     """
+    said = checked(capture, verdict=verdict, classes=classes, regions=regions, comment=comment, by=by)
+    with transaction.atomic():
+        row = queue.locked(capture)
+        policies.check_can_decide(row, by=by)
+        decision = opinions.take(row, said | {"batch": batch}, by=by)
+        drafts.discard(row, by=by)
+    lifecycle.reread(capture)
+    return decision
+
+
+def checked(
+    capture: Capture,
+    *,
+    verdict: str,
+    classes: Iterable[int],
+    regions: Iterable[Mapping[str, Any]],
+    comment: str,
+    by: Person,
+) -> dict[str, Any]:
+    """What a person says of a part, in the form in which it is kept. Raises Refused when it makes no sense."""
     policies.check_can_review(capture.line, by=by)
     drawn = drawings.checked(regions, width=capture.width, height=capture.height)
     if verdict == Verdict.OK and drawn:
         raise Refused(REGIONS_WITH_OK)
     chosen = _checked_classes(capture.line, verdict, [*classes, *drawings.numbers(drawn)])
-    with transaction.atomic():
-        row = queue.locked(capture)
-        policies.check_can_decide(row, by=by)
-        if row.state == Capture.State.RETRACTED:
-            lineage.announce(row.line)
-        decision = _record(
-            row, Decision.Kind.DECIDED, by,
-            verdict=verdict, classes=chosen, regions=drawn, comment=comment.strip(), batch=batch,
-        )  # fmt: skip
-        lifecycle.move(
-            row, Capture.State.DECIDED, by=by, audited=False, decision=decision, claimed_by=None, claimed_until=None,
-            second_look=False, decided_class=chosen[0] if chosen else 0,
-        )  # fmt: skip
-        drafts.discard(row, by=by)
-        counters.add(row.line, counts.NEW, -1)
-        counters.add(row.line, counts.DECIDED)
-    lifecycle.reread(capture)
-    return decision
+    return {"verdict": verdict, "classes": chosen, "regions": drawn, "comment": comment.strip()}
 
 
 @dataclass
@@ -233,17 +242,12 @@ def _checked_classes(line: Line, verdict: str, classes: Iterable[int]) -> list[i
     return chosen
 
 
-def _record(row: Capture, kind: str, by: Person, **fields: Any) -> Decision:
-    shown = {"verdict": row.verdict, "score": row.score, "release_number": row.release_number} if row.verdict else {}
-    return Decision.objects.create(capture=row, kind=kind, by=by, predicted=shown, **fields)
-
-
 def skip(capture: Capture, *, by: Person) -> Decision:
     """Put a picture aside without a decision: it stays in the queue for the others, and last in one's own."""
     with transaction.atomic():
         row = queue.locked(capture)
         policies.check_can_decide(row, by=by)
-        decision = _record(row, Decision.Kind.SKIPPED, by)
+        decision = decisions.record(row, Decision.Kind.SKIPPED, by)
         Capture.objects.filter(pk=row.pk, claimed_by=by).update(claimed_by=None, claimed_until=None)
         events.announce(*row.topics())
     lifecycle.reread(capture)
@@ -255,7 +259,7 @@ def ask_second_look(capture: Capture, *, by: Person, comment: str = "") -> Decis
     with transaction.atomic():
         row = queue.locked(capture)
         policies.check_can_decide(row, by=by)
-        decision = _record(row, Decision.Kind.SECOND_LOOK, by, comment=comment.strip())
+        decision = decisions.record(row, Decision.Kind.SECOND_LOOK, by, comment=comment.strip())
         fields: dict[str, Any] = {"second_look": True, "claimed_by": None, "claimed_until": None}
         if row.state == Capture.State.NEW:
             lifecycle.move(row, Capture.State.DISPUTED, by=by, audited=False, **fields)
@@ -275,76 +279,99 @@ def retract(capture: Capture, *, reason: str, by: Person) -> Decision:
     with transaction.atomic():
         row = queue.locked(capture)
         policies.check_can_retract(row, by=by)
-        decision = _take_back(row, by, comment=reason.strip())
+        decision = decisions.take_back(row, by, comment=reason.strip())
         audit.record(by, "capture.retracted", row, reason=reason.strip())
     lifecycle.reread(capture)
     return decision
 
 
-def _take_back(row: Capture, by: Person, *, comment: str = "", **claim: Any) -> Decision:
-    frozen_before = not counts.decided_since_snapshot(row.line).filter(pk=row.pk).exists()
-    decision = _record(row, Decision.Kind.RETRACTED, by, comment=comment)
-    lifecycle.move(row, Capture.State.RETRACTED, by=by, audited=False, decision=None, decided_class=None, **claim)
-    counters.add(row.line, counts.NEW)
-    counters.add(row.line, counts.DECIDED, 0 if frozen_before else -1)
-    if frozen_before:
-        lineage.announce(row.line)
-    return decision
-
-
 def undo_last(*, by: Person, line: Line) -> Capture:
-    """Take back this person's newest decision or skip on the line, and claim its picture for them.
+    """Take back this person's newest decision, opinion or skip on the line, and claim its picture for them.
 
     Works across pictures, newest first, one act per call; what was decided together is one act. What somebody has
-    changed since is passed over: it is not this person's to take back any more.
+    changed since is passed over: it is not this person's to take back any more. A decision that rests on somebody
+    else's opinion too is not taken back by one key: that stops here, with a sentence.
     """
     policies.check_can_review(line, by=by)
     with transaction.atomic():
-        _one_at_a_time(by)
+        one_undo_at_a_time(by)
         undone: Capture | None = None
-        batch: UUID | None = None
+        first: Decision | None = None
+        stopped: Refused | None = None
         for act in _acts_to_undo(line, by):
-            if undone is not None and (batch is None or act.batch != batch):
+            if first is not None and (first.batch is None or act.batch != first.batch):
                 break
-            if row := _undo(act, by):
-                undone, batch = row, act.batch
+            try:
+                row = _undo(act, by)
+            except Refused as refused:
+                stopped, first = refused, first or act
+                continue
+            if row is not None:
+                undone, first = row, first or act
         if undone is not None:
             return queue.locked(undone)
-    raise Refused(NOTHING_TO_UNDO, line=line.name)
+    raise stopped or Refused(NOTHING_TO_UNDO, line=line.name)
 
 
 def _undo(act: Decision, by: Person) -> Capture | None:
     """Take this act back; None when it is no longer this person's to take back."""
     row = queue.locked(act.capture)
-    if act.kind == Decision.Kind.DECIDED and row.decision_id == act.pk and not row.reserved:
-        _take_back(row, by, claimed_by=by, claimed_until=seconds_from_now(queue.CLAIM_S))
-        return row
-    if act.kind == Decision.Kind.SKIPPED and policies.can_decide(row, by=by):
-        _record(row, Decision.Kind.UNSKIPPED, by)
+    claim = {"claimed_by": by, "claimed_until": seconds_from_now(queue.CLAIM_S)}
+    if act.kind == Decision.Kind.SKIPPED:
+        if not policies.can_decide(row, by=by):
+            return None
+        decisions.record(row, Decision.Kind.UNSKIPPED, by)
         queue.lease(row, by)
         events.announce(*row.topics())
         return row
-    return None
+    if row.state != Capture.State.DECIDED:
+        return row if opinions.take_back(row, act, by=by, **claim) else None
+    return row if _undo_decision(row, act, by, claim) else None
+
+
+def _undo_decision(row: Capture, act: Decision, by: Person, claim: dict[str, Any]) -> bool:
+    """Take back a standing decision that is this person's alone. An adjudicator's gives the dispute back as it was."""
+    standing, rows = row.decision, Opinion.objects.filter(capture=row)
+    if standing is None or row.reserved:
+        return False
+    settled = standing.kind == Decision.Kind.SETTLED and standing.by_id == by.pk and rows.filter(decision=act).exists()
+    if standing.pk != act.pk and not settled:
+        return False
+    mine, others = rows.filter(by=by).exists(), rows.exclude(by=by).exists()
+    if mine and others:
+        raise Refused(AGREED, capture=str(row))
+    decisions.take_back(row, by, anew=not others, disagreed=others, **claim)
+    return True
+
+
+def last_act(line: Line, *, by: Person) -> Decision | None:
+    """The newest decision, opinion or skip of this person that they have not taken back."""
+    return next(iter(_acts_to_undo(line, by)), None)
 
 
 def _acts_to_undo(line: Line, by: Person) -> Iterable[Decision]:
-    """This person's decisions and skips that they have not taken back themself, newest first."""
-    taken_back = {Decision.Kind.RETRACTED: Decision.Kind.DECIDED, Decision.Kind.UNSKIPPED: Decision.Kind.SKIPPED}
+    """This person's decisions, opinions and skips that they have not taken back themself, newest first.
+
+    An opinion and a decision of one picture are one thing here: whichever came last is taken back first.
+    """
+    said = (Decision.Kind.DECIDED, Decision.Kind.OPINION)
+    taken_back = {Decision.Kind.RETRACTED: "said", Decision.Kind.OPINION_BACK: "said", Decision.Kind.UNSKIPPED: "skip"}
     undone: dict[tuple[Any, str], int] = {}
     acts = Decision.objects.filter(by=by, capture__line=line).select_related("capture").order_by("-created_at", "-id")
     for act in acts[:UNDO_DEPTH]:
-        if act.kind in taken_back:
-            key = (act.capture_id, taken_back[Decision.Kind(act.kind)])
+        kind = Decision.Kind(act.kind)
+        if kind in taken_back:
+            key = (act.capture_id, taken_back[kind])
             undone[key] = undone.get(key, 0) + 1
-        elif act.kind in (Decision.Kind.DECIDED, Decision.Kind.SKIPPED):
-            key = (act.capture_id, Decision.Kind(act.kind))
+        elif kind in said or kind == Decision.Kind.SKIPPED:
+            key = (act.capture_id, "said" if kind in said else "skip")
             if undone.get(key, 0):
                 undone[key] -= 1
             else:
                 yield act
 
 
-def _one_at_a_time(by: Person) -> None:
+def one_undo_at_a_time(by: Person) -> None:
     """Two quick presses of Ctrl+Z undo two acts, not the same one twice."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"undo {by.pk}"])

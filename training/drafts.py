@@ -50,7 +50,7 @@ def opened(capture: Capture, *, by: Person) -> Opened:
     draft = Draft.objects.filter(capture=capture, by=by).first()
     if draft is not None:
         return _opened(draft)
-    return _taken_back(capture, by) if capture.state == Capture.State.RETRACTED else Opened()
+    return _taken_back(capture, by)
 
 
 def _opened(draft: Draft) -> Opened:
@@ -58,7 +58,14 @@ def _opened(draft: Draft) -> Opened:
 
 
 def _taken_back(capture: Capture, by: Person) -> Opened:
-    last = Decision.objects.filter(capture=capture, kind=Decision.Kind.DECIDED).order_by("-created_at", "-id").first()
+    acts = Decision.objects.filter(capture=capture).order_by("-created_at", "-id")
+    if capture.state == Capture.State.RETRACTED:
+        last = acts.filter(kind__in=Decision.SAID).first()
+    elif capture.line.opinions <= 1:
+        return Opened()
+    else:  # an opinion that was taken back before there was a decision
+        own = acts.filter(by=by, kind__in=(Decision.Kind.OPINION, Decision.Kind.OPINION_BACK))[:2]
+        last = own[1] if [act.kind for act in own] == ["OPINION_BACK", "OPINION"] else None
     return Opened(last.regions, last.comment) if last and last.by_id == by.pk else Opened()
 
 

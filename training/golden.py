@@ -236,8 +236,9 @@ def _reserve(row: Capture, label: int, by: Person) -> None:
             capture=row, by=by, verdict=Verdict.NG if label else Verdict.OK, classes=[label] if label else []
         )
         lifecycle.move(
-            row, Capture.State.DECIDED, by=by, audited=False, decision=decision, claimed_by=None, claimed_until=None
-        )
+            row, Capture.State.DECIDED, by=by, audited=False, decision=decision, claimed_by=None, claimed_until=None,
+            disagreed=False, decided_class=label,
+        )  # fmt: skip
         counters.add(row.line, counts.NEW, -1)
     elif not row.reserved and counts.decided_since_snapshot(row.line).filter(pk=row.pk).exists():
         counters.add(row.line, counts.DECIDED, -1)

@@ -48,9 +48,9 @@ class Capture(Aggregate):
 
     MOVES: ClassVar[Moves] = {
         "NEW": ("DECIDED", "DISPUTED"),
-        "DISPUTED": ("DECIDED",),
+        "DISPUTED": ("DECIDED", "NEW"),  # back: the opinion that differed was taken back
         "DECIDED": ("RETRACTED",),
-        "RETRACTED": ("DECIDED",),
+        "RETRACTED": ("DECIDED", "DISPUTED"),
     }
     OPEN = ("NEW", "DISPUTED", "RETRACTED")  # in the queue
 
@@ -76,6 +76,9 @@ class Capture(Aggregate):
 
     reason = models.CharField(max_length=16, choices=Reason)
     sampling_weight = models.FloatField(default=1.0)
+    blind = models.BooleanField(
+        default=False, db_default=False, help_text="people judge it before they see the machine's answer"
+    )
     release_number = models.PositiveIntegerField(null=True)
     verdict = models.CharField(max_length=8, choices=Verdict, blank=True)
     score = models.FloatField(null=True, help_text="1 - p(OK), as the device said")
@@ -87,6 +90,12 @@ class Capture(Aggregate):
     claimed_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     claimed_until = models.DateTimeField(null=True)
     second_look = models.BooleanField(default=False)
+    opinions = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="how many stand, where a line asks for several"
+    )
+    disagreed = models.BooleanField(
+        default=False, db_default=False, help_text="the opinions differ: an adjudicator decides"
+    )
     reserved = models.BooleanField(default=False, help_text="in a golden set: never trained on")
     decision = models.ForeignKey("Decision", on_delete=models.PROTECT, null=True, related_name="+")
     decided_class = models.PositiveIntegerField(null=True, help_text="main class of the standing decision; 0 = OK")
@@ -108,6 +117,11 @@ class Capture(Aggregate):
             models.Index(fields=("line", "received_at", "id"), condition=IN_QUEUE, name="capture_open"),
             models.Index(fields=("line", "-doubt", "id"), condition=IN_QUEUE, name="capture_open_by_doubt"),
             models.Index(fields=("line", "-urgent", "id"), condition=IN_QUEUE, name="capture_open_by_urgency"),
+            models.Index(
+                fields=("line", "id"), condition=IN_QUEUE & models.Q(opinions__gt=0), name="capture_open_said"
+            ),
+            models.Index(fields=("line", "taken_at"), condition=models.Q(reason="audit"), name="capture_audit_sample"),
+            models.Index(fields=("line", "taken_at"), condition=models.Q(decided_class__gt=0), name="capture_defects"),
             models.Index(fields=("line", "lot"), name="capture_lot"),
             models.Index(fields=("line", "serial"), name="capture_serial"),
             models.Index(
@@ -121,6 +135,11 @@ class Capture(Aggregate):
     def topics(self) -> list[str]:
         return [f"{self.line.code}.captures"]
 
+    @property
+    def masked(self) -> bool:
+        """Is the machine's answer kept from whoever has yet to judge it?"""
+        return self.blind and self.state in self.OPEN
+
 
 class Decision(Row):
     """What a person said of a capture at one moment. Rows are only added; an undo is a row of its own."""
@@ -131,6 +150,11 @@ class Decision(Row):
         SKIPPED = "SKIPPED", _("skipped")
         UNSKIPPED = "UNSKIPPED", _("skip taken back")
         SECOND_LOOK = "SECOND_LOOK", _("asked for a second look")
+        OPINION = "OPINION", _("one opinion of several")
+        OPINION_BACK = "OPINION_BACK", _("opinion taken back")
+        SETTLED = "SETTLED", _("decided by the opinions that were there")
+
+    SAID = ("DECIDED", "OPINION", "SETTLED")  # kinds that say what the part is
 
     capture = models.ForeignKey(Capture, on_delete=models.PROTECT, related_name="decisions")
     kind = models.CharField(max_length=16, choices=Kind, default=Kind.DECIDED)
@@ -150,6 +174,49 @@ class Decision(Row):
                 fields=("created_at", "capture"), condition=models.Q(kind="RETRACTED"), name="decision_taken_back"
             ),
         ]
+
+
+class Opinion(Row):
+    """What one person says of a capture on a line that asks for several, as long as it counts. Its Decision is history;
+    this row goes when it is taken back, or when the picture is to be judged anew."""
+
+    capture = models.ForeignKey(Capture, on_delete=models.CASCADE, related_name="opinion_rows")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    decision = models.OneToOneField(Decision, on_delete=models.PROTECT, related_name="opinion")
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=("capture", "by"), name="opinion_once_per_person")]
+        indexes: ClassVar = [models.Index(fields=("by", "-created_at"), name="opinion_by_person")]
+        ordering = ("created_at", "id")
+
+
+class Check(Row):
+    """A picture with a known answer that a person is given among ordinary ones: of a golden set, or their own earlier
+    one again. Answering it changes nothing but this row."""
+
+    class Kind(models.TextChoices):
+        KNOWN = "known", _("known answer")
+        REPEAT = "repeat", _("blind repeat")
+
+    line = models.ForeignKey(Line, on_delete=models.PROTECT, related_name="+")
+    kind = models.CharField(max_length=8, choices=Kind)
+    capture = models.ForeignKey(Capture, on_delete=models.PROTECT, related_name="checks")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    beside = models.UUIDField(help_text="the waiting capture with which it was drawn: one draw per capture and person")
+    verdict = models.CharField(max_length=8, choices=Verdict)
+    classes = ArrayField(models.PositiveIntegerField(), default=list)
+    answered_at = models.DateTimeField(null=True)
+    skipped_at = models.DateTimeField(null=True)
+    answered_verdict = models.CharField(
+        max_length=8, choices=Verdict, blank=True, help_text="empty when the person asked for a second look instead"
+    )
+    answered_classes = ArrayField(models.PositiveIntegerField(), default=list)
+    answered_regions = models.JSONField(default=list)
+    comment = models.TextField(blank=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=("by", "beside"), name="one_draw_per_person")]
+        indexes: ClassVar = [models.Index(fields=("line", "by", "answered_at"), name="check_by_person")]
 
 
 class Draft(Row):

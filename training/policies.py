@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop
 from registry import blobs, clock
 from registry.lifecycle import Refused
 from registry.policies import allowed, check_role
-from training.models import Capture, Job, Transfer
+from training.models import Capture, Check, Job, Opinion, Transfer
 
 if TYPE_CHECKING:
     from registry.audit import Actor
@@ -30,6 +30,11 @@ IN_GOLDEN_SET = gettext_noop(
     "This picture belongs to golden set %(code)s. Its label can only change in a new edition of the set."
 )
 GOLDEN_RETIRED = gettext_noop("Edition %(number)s of golden set %(code)s is retired. Make a new edition instead.")
+OPINION_GIVEN = gettext_noop("You have said what you think of this picture. It waits for somebody else's opinion now.")
+DISAGREED = gettext_noop("The opinions of this picture differ. Somebody with the role adjudicator decides it.")
+DISAGREED_WITH_YOU = gettext_noop(
+    "The opinions of this picture differ, and one of them is yours. An adjudicator who gave none of them decides it."
+)
 JOB_ENDED = gettext_noop("%(job)s has ended: it is %(state)s.")
 JOB_CANCELLING = gettext_noop("%(job)s is being cancelled already.")
 TRANSFER_ENDED = gettext_noop("%(transfer)s has ended: it is %(state)s.")
@@ -73,14 +78,45 @@ def check_can_decide(capture: Capture, *, by: Actor) -> None:
     if capture.state not in Capture.OPEN:
         raise Refused(NOT_OPEN)
     check_not_reserved(capture)
+    check_may_say(capture, by=by)
     check_not_held(capture, by=by)
+
+
+def check_may_say(capture: Capture, *, by: Actor) -> None:
+    """Nobody gives two opinions of a picture, and where the opinions differ an adjudicator decides."""
+    said = capture.opinions > 0 and Opinion.objects.filter(capture=capture, by=getattr(by, "pk", None)).exists()
+    if said:
+        raise Refused(DISAGREED_WITH_YOU if capture.disagreed else OPINION_GIVEN)
+    if capture.disagreed and not can_adjudicate(capture.line, by=by):
+        raise Refused(DISAGREED)
+
+
+def check_can_adjudicate(line: Line, *, by: Actor) -> None:
+    """May this person decide where opinions differ?"""
+    check_role(line, "capture.adjudicate", by)
+
+
+def can_adjudicate(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_adjudicate, line, by=by)
+
+
+def check_can_set_review_policy(line: Line, *, by: Actor) -> None:
+    """May this person say how many opinions a picture needs, and what is mixed into the queue?"""
+    check_role(line, "review.policy", by)
+
+
+def can_set_review_policy(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_set_review_policy, line, by=by)
 
 
 def check_can_draft(capture: Capture, *, by: Actor) -> None:
     """May this person keep a draft of this picture? Also while somebody else holds it: nothing drawn is thrown away."""
     check_can_review(capture.line, by=by)
+    if Check.objects.filter(capture=capture, by=getattr(by, "pk", None), answered_at=None).exists():
+        return
     if capture.state not in Capture.OPEN:
         raise Refused(NOT_OPEN)
+    check_may_say(capture, by=by)
 
 
 def can_draft(capture: Capture, *, by: Actor) -> bool:
@@ -98,6 +134,15 @@ def check_can_free(capture: Capture, *, by: Actor) -> None:
 
 def can_free(capture: Capture, *, by: Actor) -> bool:
     return allowed(check_can_free, capture, by=by)
+
+
+def check_can_see_reasons(line: Line, *, by: Actor) -> None:
+    """May this person see, in lists, why an undecided picture was flagged, also where it is to be judged blind?"""
+    check_role(line, "capture.supervise", by)
+
+
+def can_see_reasons(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_see_reasons, line, by=by)
 
 
 def check_can_retract(capture: Capture, *, by: Actor) -> None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django.db import transaction
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import Exists, OuterRef, Q, Subquery
 from pgvector.django import CosineDistance
 
-from registry import audit, events, lifecycle
+from registry import audit, counters, events, lifecycle
 from registry.clock import DatabaseNow, seconds_from_now
-from training import policies, similarity
-from training.models import IN_QUEUE, Capture, Decision
+from training import counts, policies, similarity
+from training.models import IN_QUEUE, Capture, Decision, Opinion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,10 +39,14 @@ NEWEST = ("-received_at", "-id")  # of what is decided
 @dataclass(frozen=True)
 class Want:
     """Which pictures of a queue, and in what order. `skipped`: those that the person has put aside. `like`: the most
-    similar to this one first, whatever the order says."""
+    similar to this one first, whatever the order says.
+
+    `mixes`: checks may stand among them, because nothing is asked that only an ordinary picture could answer.
+    """
 
     where: Q = field(default_factory=Q)
     skipped: bool = False
+    mixes: bool = True
     order: str = OLDEST
     like: UUID | None = None
 
@@ -51,10 +55,21 @@ ANY = Want()
 
 
 def queue(line: Line, *, by: Person, want: Want = ANY) -> QuerySet[Capture]:
-    """What this person may be given: open, not somebody else's, not put aside by themself."""
+    """What this person may be given: open, not somebody else's, not put aside by themself, not judged by them yet.
+
+    Where opinions differ, only an adjudicator is given the picture.
+    """
     last = Decision.objects.filter(capture=OuterRef("pk"), by=by).order_by("-created_at", "-id").values("kind")[:1]
-    rows = Capture.objects.filter(IN_QUEUE, want.where, line=line).annotate(my_last=Subquery(last))
-    aside = Q(my_last=Decision.Kind.SKIPPED) | Q(my_last=Decision.Kind.SECOND_LOOK, state=Capture.State.DISPUTED)
+    # Not Exists: PostgreSQL would hash all opinions of this person to look up nine of them.
+    own = Opinion.objects.filter(capture=OuterRef("pk"), by=by).values("pk")[:1]
+    rows = Capture.objects.filter(IN_QUEUE, want.where, line=line)
+    rows = rows.annotate(my_last=Subquery(last), my_opinion=Subquery(own))
+    # Once somebody else has said something, whoever asked for a second look is asked as well: several are needed.
+    looked = Q(my_last=Decision.Kind.SECOND_LOOK, state=Capture.State.DISPUTED, opinions=0)
+    aside = Q(my_last=Decision.Kind.SKIPPED) | looked
+    rows = rows.filter(Q(opinions=0) | Q(my_opinion=None))
+    if not policies.can_adjudicate(line, by=by):
+        rows = rows.filter(disagreed=False)
     if want.skipped:
         rows = rows.filter(my_last=Decision.Kind.SKIPPED)
     else:
@@ -64,6 +79,17 @@ def queue(line: Line, *, by: Person, want: Want = ANY) -> QuerySet[Capture]:
     if want.like is not None and (origin := similarity.picked(want.like, line)):
         return rows.order_by(CosineDistance("embedding__vector", origin.vector), "id")
     return rows.order_by(*ORDERS[want.order])
+
+
+def left(line: Line, *, by: Person) -> int:
+    """How many pictures of the line wait for this person: all that wait, without those that wait for somebody else."""
+    judged = Capture.objects.filter(IN_QUEUE, line=line, opinions__gt=0)
+    elsewhere = judged.filter(opinion_rows__by=by).count()
+    if not policies.can_adjudicate(line, by=by):
+        elsewhere += judged.filter(
+            ~Exists(Opinion.objects.filter(capture=OuterRef("pk"), by=by)), disagreed=True
+        ).count()
+    return max(0, counters.value(line, counts.NEW) - elsewhere)
 
 
 def skipped_count(line: Line, *, by: Person) -> int:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import F, Q
 from django.utils import timezone
 
-from training import queue, similarity
+from training import policies, queue, similarity
 from training.models import Capture, Verdict
 from training.queue import Want
 
@@ -35,7 +35,7 @@ SHOW: dict[str, tuple[str, ...]] = {
 TEXTS = ("lot", "serial", "product", "shift", "station")
 NUMBERS = ("said", "decided")  # class numbers: what the machine found, what a person decided
 TIMES = ("from", "to")  # plant time, to the minute
-FLAGS = ("look", "differs", "golden", "skipped", "mine", "late")
+FLAGS = ("look", "disagreed", "differs", "golden", "skipped", "mine", "late")
 CLOCK = "%Y-%m-%dT%H:%M"
 
 
@@ -70,6 +70,11 @@ class Selection:
         """Is the first page what waits longest? Elsewhere the newest picture comes first."""
         return self.show == "open"
 
+    @property
+    def asks_machine(self) -> bool:
+        """Does it select by what the machine said, or why it was flagged?"""
+        return bool(self.reason) or any(name == "said" for name, _number in self.numbers)
+
     def where(self, line: Line, by: Person) -> Q:
         """As a condition on the captures of this line. Hours are the plant's."""
         found = Q(**{("station__code" if name == "station" else name): value for name, value in self.texts})
@@ -80,8 +85,13 @@ class Selection:
         zone = ZoneInfo(line.site.timezone)
         for name, at in self.times:
             found &= Q(**{"taken_at__gte" if name == "from" else "taken_at__lt": at.replace(tzinfo=zone)})
+        if self.asks_machine and not policies.can_see_reasons(line, by=by):
+            # What would come up under "audit sample" or "machine says OK" must not be told apart before it is judged.
+            found &= Q(blind=False) | ~Q(state__in=Capture.OPEN)
         if "look" in self.flags:
             found &= Q(second_look=True)
+        if "disagreed" in self.flags:
+            found &= Q(disagreed=True)
         if "differs" in self.flags:
             found &= (
                 ~Q(verdict__in=("", Verdict.REVIEW)) & Q(decision__isnull=False) & ~Q(decision__verdict=F("verdict"))
@@ -105,7 +115,9 @@ class Selection:
         if self.like is not None:
             near = similarity.nearest(self.like, line, where=where, waiting=True)
             where &= Q(pk__in=[pk for pk, _share in near])
-        return Want(where=where, skipped="skipped" in self.flags, order=self.order, like=self.like)
+        # Among similar ones, or under a filter by what only a waiting picture has, a check would stand out.
+        plain = self.like is None and not self.reason and not self.numbers and self.flags <= {"skipped"}
+        return Want(where, skipped="skipped" in self.flags, mixes=plain, order=self.order, like=self.like)
 
     def pairs(self) -> list[tuple[str, str]]:
         """Names and values of the address, without what is left at its default."""

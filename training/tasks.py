@@ -11,7 +11,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.utils import timezone
 
-from training import embedder, jobs, runner, transfer_runner, transfers
+from training import embedder, jobs, opinions, runner, transfer_runner, transfers
 
 # One shared byte: the signal comes in the worker's main process, jobs run in a child that was forked after this line.
 _stopping = mmap.mmap(-1, 1)
@@ -68,3 +68,4 @@ def tick() -> None:
     jobs.recover()
     transfers.recover()
     embedder.wake_if_idle()
+    opinions.settle()
