@@ -11,10 +11,11 @@ from django import forms
 from django.contrib.auth.forms import AuthenticationForm
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_noop, ngettext_lazy
 
 from console.models import User
 from registry.models import Station
+from training import opinions as policy
 from training.models import Verdict
 
 if TYPE_CHECKING:
@@ -117,6 +118,60 @@ class WindowForm(Form):
             return None
         low, high = self.cleaned_data["low"], self.cleaned_data["high"]
         return (low, high) if low is not None and high is not None and low < high else None
+
+
+class ReviewPolicyForm(Form):
+    """How a line's pictures are reviewed. Shares are typed in per cent."""
+
+    opinions = forms.IntegerField(
+        label=_("Independent opinions per picture"),
+        min_value=1,
+        max_value=policy.MOST,
+        help_text=_("1: one person decides. 2: two people judge each picture without seeing each other's answer."),
+    )
+    known_rate = forms.FloatField(
+        label=_("Known answers, %"),
+        min_value=0,
+        max_value=100 * policy.MOST_RATE,
+        help_text=_("Golden-set pictures mixed in unmarked, per 100 pictures that a person is given."),
+    )
+    repeat_rate = forms.FloatField(
+        label=_("Blind repeats, %"),
+        min_value=0,
+        max_value=100 * policy.MOST_RATE,
+        help_text=_("A person's own earlier pictures, asked again unmarked, per 100 pictures."),
+    )
+    blind_share = forms.FloatField(
+        label=_("Judged without the machine's answer, %"),
+        min_value=0,
+        max_value=100,
+        help_text=_("Of the pictures that arrive from now on. Audit samples and checks always are; these hide them."),
+    )
+
+    SHARES = ("known_rate", "repeat_rate", "blind_share")
+
+    def __init__(self, data: Any, *, line: Line, reviewers: int) -> None:
+        shown = {name: f"{100 * getattr(line, name):g}" for name in self.SHARES}
+        super().__init__(data, initial={"opinions": line.opinions, **shown})
+        self._reviewers = reviewers
+
+    def clean_opinions(self) -> int:
+        wanted: int = self.cleaned_data["opinions"]
+        if wanted > max(1, self._reviewers):
+            raise forms.ValidationError(
+                ngettext_lazy(
+                    "Only %(n)s person may review this line: no picture would ever be decided.",
+                    "Only %(n)s people may review this line: no picture would ever be decided.",
+                    "n",
+                )
+                % {"n": self._reviewers}
+            )
+        return wanted
+
+    def policy(self) -> dict[str, Any]:
+        """As `opinions.set_policy` takes it; call it on a valid form."""
+        sent = self.cleaned_data
+        return {"opinions": sent["opinions"], **{name: sent[name] / 100 for name in self.SHARES}}
 
 
 class CommentForm(Form):

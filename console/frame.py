@@ -62,7 +62,8 @@ class Frame:
         self.name = (match.url_name if match else None) or ""
         # The menu is also re-read on its own, for the page that it stands on.
         noun = request.GET.get("at", "") if self.name == "overview-stops" else self.name.split("-")[0]
-        self.noun = {"transfer": "capture", "golden": "snapshot"}.get(noun, noun)  # what hangs under another stop
+        under = {"transfer": "capture", "reviewer": "capture", "golden": "snapshot"}
+        self.noun = under.get(noun, noun)  # what hangs under another stop
         self.theme = getattr(request, "theme", "light")
         self.line = getattr(request, "line", None)
         self.signed_in = request.user.is_authenticated if hasattr(request, "user") else False

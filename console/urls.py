@@ -17,6 +17,7 @@ from console.views import (
     live,
     overview,
     promotions,
+    reviewers,
     rollouts,
     session,
     similar,
@@ -55,6 +56,11 @@ capture_urls: list[Any] = [
     path("<uuid:pk>/tile/<int:level>/<int:column>/<int:row>", captures.tile, name="capture-tile"),
     path("<uuid:pk>/levels", captures.levels, name="capture-levels"),
     path("<uuid:pk>/original", captures.original, name="capture-original"),
+]
+reviewer_urls: list[Any] = [
+    path("", reviewers.index, name="reviewer-list"),
+    path("escapes/", reviewers.escapes, name="reviewer-escapes"),
+    path("policy/<uuid:pk>/", reviewers.policy, name="reviewer-policy"),
 ]
 snapshot_urls: list[Any] = [
     path("", snapshots.index, name="snapshot-list"),
@@ -133,6 +139,7 @@ urlpatterns: list[Any] = [
     *session_urls,
     path("live/", include(live_urls)),
     path("captures/", include(capture_urls)),
+    path("reviewers/", include(reviewer_urls)),
     path("snapshots/golden/", include(golden_urls)),
     path("snapshots/", include(snapshot_urls)),
     path("transfers/", include(transfer_urls)),

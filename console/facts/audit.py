@@ -106,6 +106,7 @@ _VERBS: dict[str, Any] = {
     "import": _("imported"), "retract": _("taken back"), "sign_in": _("signed in"), "sign_out": _("signed out"),
     "requeue": _("asked for again"), "retire": _("retired"), "extend": _("extended"), "hand_over": _("handed over"),
     "rollout.running": _("started or resumed"),
+    "review_policy": _("review policy set"),
     # states alone
     "new": _("undecided"), "decided": _("decided"), "disputed": _("disputed"), "retracted": _("taken back"),
     "drafted": _("drafted"), "scheduled": _("scheduled"), "reverted": _("reverted"), "requested": _("requested"),

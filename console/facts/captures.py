@@ -20,8 +20,8 @@ from console.facts import filters as narrowing
 from console.facts.paging import Page
 from registry.lifecycle import why_not
 from registry.models import DefectClass, Release, Station
-from training import drafts, embeddings, near_duplicates, policies, queue
-from training.models import Capture, Decision, Verdict
+from training import blind, checks, drafts, embeddings, near_duplicates, opinions, policies, queue
+from training.models import Capture, Decision, Opinion, Verdict
 from training.selection import SHOW
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from console.models import User
     from registry.models import Line
     from training.captures import Together
+    from training.models import Check
 
 GRID_SIZE = 60
 RAIL = 9  # pictures held for one reviewer at a time
@@ -199,12 +200,27 @@ def class_name(entry: Mapping[str, Any]) -> str:
 
 
 class Reading:
-    """One capture as its page shows it, for one reader."""
+    """One capture as its page shows it, for one reader. `supervising`: sees it all, and is not about to judge it."""
 
-    def __init__(self, capture: Capture, person: User, classes: list[DefectClass] | None = None) -> None:
+    def __init__(self, capture: Capture, person: User, *, supervising: bool = False) -> None:
         self.capture = capture
         self.person = person
-        self._book = classes if classes is not None else book(capture.line)
+        self.supervising = supervising
+        self._book = book(capture.line)
+        self._check = checks.of(capture)
+
+    @cached_property
+    def blind(self) -> bool:
+        """Is the machine's answer kept from this reader?"""
+        return not self.supervising and blind.hidden(self.capture, by=self.person)
+
+    @cached_property
+    def decision(self) -> Decision | None:
+        """The standing decision; while there is none, this reader's own opinion."""
+        if self.capture.decision or not self.capture.opinions:
+            return self.capture.decision
+        own = Opinion.objects.filter(capture=self.capture, by=self.person).select_related("decision").first()
+        return own.decision if own else None
 
     @cached_property
     def deep(self) -> bool:
@@ -232,13 +248,13 @@ class Reading:
 
     @cached_property
     def drawn(self) -> str:
-        """The shapes of the standing decision, as JSON."""
-        return json.dumps(self.capture.decision.regions if self.capture.decision else [])
+        """The shapes of the standing decision, or of one's own opinion, as JSON."""
+        return json.dumps(self.decision.regions if self.decision else [])
 
     @cached_property
     def draft(self) -> drafts.Opened:
         """What this person has drawn and typed without deciding; nobody else's."""
-        return drafts.opened(self.capture, by=self.person) if not self.capture.decision else drafts.Opened()
+        return checks.draft(self.capture, by=self.person) if not self.decision else drafts.Opened()
 
     @property
     def draft_words(self) -> str:
@@ -254,7 +270,7 @@ class Reading:
     @cached_property
     def _said(self) -> list[tuple[Mapping[str, Any], float]]:
         """(class-table entry, probability) as the release that judged it knows the classes, most probable first."""
-        shares = self.capture.prediction.get("probabilities") or []
+        shares = [] if self.blind else self.capture.prediction.get("probabilities") or []
         release = (
             Release.objects.filter(line=self.capture.line, number=self.capture.release_number)
             .select_related("version")
@@ -280,6 +296,8 @@ class Reading:
     @property
     def accept(self) -> str:
         """What Enter decides, as a form value: the model's most probable class, as long as the book still has it."""
+        if self.blind:
+            return ""
         if self.top is None:
             return {"OK": "OK"}.get(self.capture.verdict, "")
         number = int(self.top[0]["number"])
@@ -307,7 +325,7 @@ class Reading:
 
         `narrow_ok`, `narrow_band`, `narrow_ng`: these zones have no room for their words.
         """
-        if self.capture.score is None or self.thresholds is None:
+        if self.blind or self.capture.score is None or self.thresholds is None:
             return None
         low, high = self.thresholds
         places = {"low": low, "high": high, "score": self.capture.score}
@@ -318,14 +336,14 @@ class Reading:
 
     @property
     def map(self) -> dict[str, Any] | None:
-        return self.capture.prediction.get("map") or None
+        return None if self.blind else self.capture.prediction.get("map") or None
 
     # ---- what a person may say
 
     @cached_property
     def classes(self) -> list[ClassButton]:
         shares = {int(entry["number"]): share for entry, share in self._said}
-        decided = set(self.capture.decision.classes) if self.capture.decision else set()
+        decided = set(self.decision.classes) if self.decision else set()
         buttons = []
         for index, entry in enumerate(entry for entry in self._book if not entry.retired_at):
             key = entry.hotkey or (KEYS[index] if index < len(KEYS) else "")
@@ -357,19 +375,57 @@ class Reading:
         return self.names(self.capture.decision.classes) if self.capture.decision else ""
 
     @cached_property
+    def sees_others(self) -> bool:
+        """Nobody sees what others said of an open picture that needs several opinions, but who settles a dispute."""
+        row = self.capture
+        if row.state not in Capture.OPEN or (row.line.opinions <= 1 and not row.opinions):
+            return True
+        return row.disagreed and not self.decision and policies.can_adjudicate(row.line, by=self.person)
+
+    @cached_property
     def history(self) -> list[dict[str, Any]]:
-        """What people did with this picture, oldest first: kind, words, who, when, comment."""
-        acts: QuerySet[Decision] = self.capture.decisions.select_related("by").order_by("-created_at", "-id")[:HISTORY]
+        """What people did with this picture, as far as this reader may know, oldest first."""
+        acts: QuerySet[Decision] = self.capture.decisions.select_related("by").order_by("-created_at", "-id")
+        if self._check:
+            return [self._act(act) for act in self._check_acts(self._check)]
+        if not self.sees_others:
+            acts = acts.filter(by=self.person)
+        return [self._act(act) for act in reversed(acts[:HISTORY])]
+
+    def _check_acts(self, check: Check) -> list[Decision]:
+        """What an ordinary picture's history would say of this person's acts."""
+        acts = [self.capture.decision] if self.capture.decision else []
+        if check.skipped_at:
+            acts.insert(0, Decision(kind=Decision.Kind.SKIPPED, by=self.person, created_at=check.skipped_at))
+        return acts
+
+    def _act(self, act: Decision) -> dict[str, Any]:
+        said = act.kind in Decision.SAID
+        return {
+            "at": act.created_at,
+            "verdict": act.verdict,
+            "words": self.names(act.classes) if said else act.get_kind_display(),
+            "note": act.get_kind_display() if said and act.kind != Decision.Kind.DECIDED else "",
+            "who": _("you") if act.by_id == self.person.pk else str(act.by),
+            "comment": act.comment,
+            "regions": [_outline(region) for region in act.regions],
+        }
+
+    # ---- where several opinions are asked for
+
+    @property
+    def several(self) -> bool:
+        return self.capture.opinions > 0 or (self.capture.state in Capture.OPEN and self.capture.line.opinions > 1)
+
+    @cached_property
+    def opinions(self) -> list[dict[str, Any]]:
+        """The opinions that stand, side by side; none for a reader who has to judge without them."""
+        if not self.capture.opinions or not self.sees_others:
+            return []
+        standing = self.capture.decision
         return [
-            {
-                "at": act.created_at,
-                "verdict": act.verdict,
-                "words": self.names(act.classes) if act.kind == Decision.Kind.DECIDED else act.get_kind_display(),
-                "who": _("you") if act.by_id == self.person.pk else str(act.by),
-                "comment": act.comment,
-                "regions": [_outline(region) for region in act.regions],
-            }
-            for act in reversed(acts)
+            {**self._act(one.decision), "note": "", "alike": bool(standing and opinions.alike(one.decision, standing))}
+            for one in opinions.given(self.capture)
         ]
 
     @cached_property
@@ -378,7 +434,20 @@ class Reading:
         return near_duplicates.of(self.capture, TWINS)
 
     @property
+    def agreement(self) -> tuple[int, int] | None:
+        """[how many opinions say what the decision says, of how many]."""
+        if not self.capture.decision or not self.opinions:
+            return None
+        return sum(one["alike"] for one in self.opinions), len(self.opinions)
+
+    @property
+    def own_opinion(self) -> bool:
+        return self.decision is not None and self.capture.decision is None
+
+    @property
     def golden_sets(self) -> str:
+        if self._check:
+            return ""
         sets = {item.golden_set.code for item in self.capture.golden_items.select_related("golden_set")}
         return ", ".join(sorted(sets))
 

@@ -40,7 +40,8 @@ class Filters(Selection):
         if name == "why":
             return ", ".join(str(Capture.Reason(part).label) for part in self.reason)
         flags = {
-            "look": _("needs a second look"), "differs": _("machine and person differ"), "golden": _("in a golden set"),
+            "look": _("needs a second look"), "disagreed": _("opinions differ"),
+            "differs": _("machine and person differ"), "golden": _("in a golden set"),
             "skipped": _("put aside by you"), "mine": _("mine"),
             "late": _("past the deadline"),
         }  # fmt: skip
@@ -63,19 +64,27 @@ class Filters(Selection):
         return [state, *(words for words, _rest in self.chips({}, picked))]
 
 
+def reasons(*, supervising: bool, show: str) -> list[tuple[str, Any]]:
+    """What the filter offers as reasons."""
+    hidden = [] if supervising or show == "decided" else [Capture.Reason.AUDIT]
+    return [(code, name) for code, name in Capture.Reason.choices if code not in hidden]
+
+
 def orders() -> dict[str, str]:
     return {"age": _("oldest first"), "doubt": _("most uncertain first"), "critical": _("critical classes first")}
 
 
-def presets() -> list[tuple[str, str]]:
-    """The views that everybody has: name and query string."""
+def presets(*, supervising: bool) -> list[tuple[str, str]]:
+    """The views that everybody has: name and query string. Who judges pictures must not tell the audit sample apart."""
+    audit = [(_("Audit sample"), "why=audit")] if supervising else []
     return [
         (_("Undecided"), ""),
         (_("Most uncertain first"), "order=doubt"),
         (_("Past the deadline"), "late=1"),
-        (_("Audit sample"), "why=audit"),
+        *audit,
         (_("Asked by an operator"), "why=operator"),
         (_("Needs a second look"), "look=1"),
+        (_("Opinions differ"), "disagreed=1"),
         (_("Machine and person differ"), "show=decided&differs=1"),
         (_("Decided"), "show=decided"),
         (_("In a golden set"), "show=all&golden=1"),

@@ -57,6 +57,7 @@ class Group:
 ROLE_ACTIONS = {
     "engineer": "capture.review",
     "supervisor": "capture.supervise",
+    "adjudicator": "capture.adjudicate",
     "approver": "promotion.approve",
     "operator": "rollout.operate",
     "administrator": "device.administer",
@@ -66,7 +67,8 @@ ROLE_ACTIONS = {
 def groups(lines: list[Line], may: Lines, now: datetime, *, mine: bool) -> list[Group]:
     """The lists by role; with `mine` only those whose acts this person may do on at least one of the lines."""
     finders = {
-        "engineer": engineer, "supervisor": supervisor, "approver": approver, "operator": operator,
+        "engineer": engineer, "supervisor": supervisor, "adjudicator": adjudicator, "approver": approver,
+        "operator": operator,
         "administrator": administrator,
     }  # fmt: skip
     found = []
@@ -158,7 +160,8 @@ def _expiring(line: Line, now: datetime) -> list[Turn]:
 
 
 def _second_looks(line: Line, now: datetime) -> list[Turn]:
-    rows = Capture.objects.filter(line=line, state=Capture.State.DISPUTED, reserved=False).order_by("received_at")
+    asked = Capture.objects.filter(line=line, state=Capture.State.DISPUTED, reserved=False, disagreed=False)
+    rows = asked.order_by("received_at")
     first, count = rows.first(), rows[:MANY].count()
     if first is None:
         return []
@@ -169,6 +172,26 @@ def _second_looks(line: Line, now: datetime) -> list[Turn]:
             _("somebody was not sure and asked"),
             f"{reverse('capture-review')}?line={line.code}&look=1",
             _("Look"),
+            first.received_at,
+            age(first.received_at),
+            glyph="rv",
+        )
+    ]
+
+
+def adjudicator(line: Line, now: datetime) -> list[Turn]:
+    """Pictures of which the opinions differ."""
+    rows = Capture.objects.filter(IN_QUEUE, line=line, opinions__gt=0, disagreed=True).order_by("received_at")
+    first, count = rows.first(), rows[:MANY].count()
+    if first is None:
+        return []
+    title = ngettext("Settle %(n)s picture, %(line)s", "Settle %(n)s pictures, %(line)s", count)
+    return [
+        Turn(
+            title % {"n": count, "line": line.name},
+            _("the opinions differ"),
+            f"{reverse('capture-review')}?line={line.code}&disagreed=1",
+            _("Settle"),
             first.received_at,
             age(first.received_at),
             glyph="rv",

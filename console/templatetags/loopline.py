@@ -134,6 +134,18 @@ def counts(pair: Any) -> str:
 
 
 @register.filter
+def tally(pair: Any) -> str:
+    """`[n, of]` as "n / of"; a dash where nothing was counted."""
+    return counts(pair) if pair and pair[1] else DASH
+
+
+@register.filter
+def as_percent(share: float) -> str:
+    """A share that is a setting, not a rate: 0.02 as "2 %"."""
+    return f"{100 * share:g} %"
+
+
+@register.filter
 def percent(pair: Any) -> str:
     """`[n, of]` as "1.52 %". Print `counts` beside it, and `interval` where there is room."""
     return f"{100 * pair[0] / pair[1]:.2f} %" if pair and pair[1] else DASH

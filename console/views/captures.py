@@ -19,12 +19,14 @@ from console.facts import changes
 from console.facts import filters as narrowing
 from console.facts.captures import Reading
 from console.facts.filters import Filters
+from console.facts.tiles import tiles
 from console.forms import CommentForm, DecisionForm, DraftForm, ReasonForm, WindowForm
 from console.http import acting_lines, back, go, page, render, wants_json
 from edge.pictures import PictureRefused
 from registry import blobs, counters
 from registry.lifecycle import Refused, why_not
-from training import captures, counts, drafts, pictures, policies, queue
+from training import captures, checks, counts, drafts, pictures, policies, queue
+from training import review as reviewing
 from training.models import Capture
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ VIEW_NAMELESS = gettext_noop("Give the view a name.")
 def index(request: Request) -> HttpResponse:
     lines, filters = acting_lines(request, "line.view"), Filters.read(request.GET)
     found = facts.grid(lines, filters, request.GET.get("after", ""), request.user)
-    reviewing = [line for line in request.lines.that_allow(REVIEW) if line in lines]
+    mine = [line for line in request.lines.that_allow(REVIEW) if line in lines]
+    supervised = request.lines.that_allow("capture.supervise")
     choices, picked = facts.choices(lines), facts.picked(filters, lines)
     context = {
         "page": found,
@@ -52,15 +55,15 @@ def index(request: Request) -> HttpResponse:
         "picked": picked,
         "choices": choices,
         "chips": filters.chips(choices.class_names, picked),
-        "presets": narrowing.presets(),
+        "presets": narrowing.presets(supervising=bool(supervised)),
         "views": list(request.user.saved_views.all()),
         "orders": narrowing.orders(),
-        "reasons": Capture.Reason.choices,
+        "reasons": narrowing.reasons(supervising=bool(supervised), show=filters.show),
         "lines": lines,
-        "held": {row.pk for row in found if facts.held_by_other(row, request.user)},
-        "reviewing": reviewing,
+        "tiles": tiles(found, request.user, supervised),
+        "reviewing": mine,
         # Deciding together needs one defect book: that of the one line shown.
-        "book": facts.buttons(reviewing[0]) if len(reviewing) == len(lines) == 1 else [],
+        "book": facts.buttons(mine[0]) if len(mine) == len(lines) == 1 else [],
         "can_import": request.lines.allow("capture.import", request.line),
         "can_manage_golden": len(lines) == 1 and request.lines.allow("golden.manage", lines[0]),
         "can_export": request.lines.allow("capture.export", request.line),
@@ -76,7 +79,7 @@ def review(request: Request) -> HttpResponse:
     """The single view: the person's next pictures, leased to them, and the first of them to decide."""
     lines, filters = acting_lines(request, REVIEW), Filters.read(request.GET)
     line = _line_with_work(lines)
-    rail = queue.claim(line, by=request.user, count=facts.RAIL, want=filters.want(line, request.user))
+    rail = reviewing.rail(line, by=request.user, count=facts.RAIL, want=filters.want(line, request.user))
     if asked := request.GET.get("at"):
         rail = _beginning_with(request, line, asked, rail)
     current = rail[0] if rail else None
@@ -89,8 +92,8 @@ def review(request: Request) -> HttpResponse:
         "rail": rail,
         "current": current,
         "reading": Reading(current, request.user) if current else None,
-        "waiting": counters.value(line, counts.NEW),
-        "skipped": 0 if current else queue.skipped_count(line, by=request.user),
+        "waiting": reviewing.left(line, by=request.user),
+        "skipped": 0 if current else reviewing.skipped_count(line, by=request.user),
     }
     return render(request, "captures/review.html", context)
 
@@ -98,13 +101,15 @@ def review(request: Request) -> HttpResponse:
 @page("line.view", of=Capture)
 def detail(request: Request, capture: Capture) -> HttpResponse:
     """One picture with everything that is known of it; deciding happens in the review."""
+    capture = checks.as_asked(capture, by=request.user)
+    supervising = policies.can_see_reasons(capture.line, by=request.user)
     return render(
         request,
         "captures/detail.html",
         {
             "capture": capture,
             "line": capture.line,
-            "reading": _reading(request, capture),
+            "reading": Reading(capture, request.user, supervising=supervising and not checks.of(capture)),
             "may_review": request.lines.allow(REVIEW, capture.line),
             "went": changes.whereabouts(capture),
             "held": facts.held_by_other(capture, request.user),
@@ -116,14 +121,13 @@ def detail(request: Request, capture: Capture) -> HttpResponse:
 @page(REVIEW, of=Capture)
 def work(request: Request, capture: Capture) -> HttpResponse:
     """Middle and right of the review for one picture, fetched ahead: the next one is there before the key."""
-    if policies.can_decide(capture, by=request.user):
-        queue.claim_one(capture, by=request.user)
-    context = {"reading": _reading(request, capture), "current": capture, "query": Filters.read(request.GET).query()}
+    capture = reviewing.opened(capture, by=request.user)
+    context = {
+        "reading": Reading(capture, request.user),
+        "current": capture,
+        "query": Filters.read(request.GET).query(),
+    }
     return render(request, "captures/review.html#work", context)
-
-
-def _reading(request: Request, capture: Capture) -> Reading:
-    return Reading(capture, request.user)
 
 
 def _line_with_work(lines: list[Line]) -> Line:
@@ -139,8 +143,7 @@ def _beginning_with(request: Request, line: Line, asked: str, rail: list[Capture
         first = None
     if first is None:
         raise Http404(f"no capture {asked} on line {line.code}")
-    if policies.can_decide(first, by=request.user):
-        queue.claim_one(first, by=request.user)
+    first = reviewing.opened(first, by=request.user)
     return [first, *(row for row in rail if row.pk != first.pk)]
 
 
@@ -154,7 +157,7 @@ def decide(request: Request, capture: Capture) -> HttpResponse:
         raise Refused(form.problem)
     verdict, classes = form.cleaned_data["choice"]
     said = {name: form.cleaned_data[name] for name in ("comment", "regions")}
-    captures.decide(capture, verdict=verdict, classes=classes, by=request.user, **said)
+    reviewing.decide(capture, verdict=verdict, classes=classes, by=request.user, **said)
     return _next(request, capture.line)
 
 
@@ -175,8 +178,13 @@ def decide_together(request: Request) -> HttpResponse:
 def tell_together(request: Request, done: captures.Together) -> None:
     """What was decided together, and which pictures were left alone and why."""
     if done.decided:
-        text = ngettext("%(n)s picture decided.", "%(n)s pictures decided.", len(done.decided))
-        messages.success(request, text % {"n": len(done.decided)})
+        n = len(done.decided)
+        text = ngettext("%(n)s picture decided.", "%(n)s pictures decided.", n)
+        if done.decided[0].line.opinions > 1:
+            text = ngettext(
+                "Your opinion of %(n)s picture is recorded.", "Your opinions of %(n)s pictures are recorded.", n
+            )
+        messages.success(request, text % {"n": n})
     for sentence, names in facts.left_alone(done):
         messages.warning(request, f"{names}: {sentence}")
 
@@ -254,7 +262,7 @@ def draft(request: Request, capture: Capture) -> HttpResponse:
 
 @page(REVIEW, of=Capture, methods="POST")
 def skip(request: Request, capture: Capture) -> HttpResponse:
-    captures.skip(capture, by=request.user)
+    reviewing.skip(capture, by=request.user)
     return _next(request, capture.line)
 
 
@@ -262,7 +270,7 @@ def skip(request: Request, capture: Capture) -> HttpResponse:
 def second_look(request: Request, capture: Capture) -> HttpResponse:
     form = CommentForm(request.POST)
     comment = form.cleaned_data["comment"] if form.is_valid() else ""
-    captures.ask_second_look(capture, by=request.user, comment=comment)
+    reviewing.ask_second_look(capture, by=request.user, comment=comment)
     return _next(request, capture.line)
 
 
@@ -270,7 +278,7 @@ def second_look(request: Request, capture: Capture) -> HttpResponse:
 def undo(request: Request) -> HttpResponse:
     """Take back this person's last decision or skip on the line, whichever picture it was."""
     line = _line_asked(request)
-    capture = captures.undo_last(by=request.user, line=line)
+    capture = reviewing.undo_last(by=request.user, line=line)
     return _next(request, line, at=capture.pk)
 
 
@@ -287,14 +295,14 @@ def _next(request: Request, line: Line, at: UUID | None = None) -> HttpResponse:
     if not wants_json(request):
         query = "&".join(part for part in (f"line={line.code}", f"at={at}" if at else "", filters.query()) if part)
         return go(request, f"{reverse('capture-review')}?{query}")
-    rail = queue.claim(line, by=request.user, count=facts.RAIL, want=filters.want(line, request.user))
+    rail = reviewing.rail(line, by=request.user, count=facts.RAIL, want=filters.want(line, request.user))
     if at is not None:
         rail = _beginning_with(request, line, str(at), rail)
     known = set(request.POST.get("known", "").split(",")) - {str(at)}
     return JsonResponse(
         {
             "at": str(at) if at else None,
-            "left": counters.value(line, counts.NEW),
+            "left": reviewing.left(line, by=request.user),
             "saved": timezone.localtime().strftime("%H:%M:%S"),
             "rail": [_rail_item(request, row) for row in rail if str(row.pk) not in known],
         }

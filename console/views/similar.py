@@ -11,7 +11,7 @@ from console.forms import DecisionForm
 from console.http import go, page, render
 from console.views.captures import REVIEW, ids_sent, tell_together
 from registry.lifecycle import Refused
-from training import captures
+from training import checks, review
 from training.models import Capture
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def alike(request: Request, capture: Capture) -> HttpResponse:
     if request.method == "POST":
         return _decide(request, capture)
     least = facts.least_asked(request.GET.get("least", ""))
-    return render(request, "captures/alike.html", facts.page(capture, least, by=request.user))
+    shown = checks.as_asked(capture, by=request.user)
+    return render(request, "captures/alike.html", facts.page(shown, least, by=request.user))
 
 
 def _decide(request: Request, capture: Capture) -> HttpResponse:
@@ -34,7 +35,7 @@ def _decide(request: Request, capture: Capture) -> HttpResponse:
     if not form.is_valid():
         raise Refused(form.problem)
     verdict, classes = form.cleaned_data["choice"]
-    done = captures.decide_like(capture, ids_sent(request), verdict=verdict, classes=classes, by=request.user)
+    done = review.decide_like(capture, ids_sent(request), verdict=verdict, classes=classes, by=request.user)
     tell_together(request, done)
     least = facts.least_asked(request.POST.get("least", ""))
     return go(request, f"{reverse('capture-alike', args=[capture.pk])}?least={least:g}")
