@@ -51,6 +51,7 @@ capture_urls: list[Any] = [
     path("<uuid:pk>/second-look", captures.second_look, name="capture-second-look"),
     path("<uuid:pk>/alike", similar.alike, name="capture-alike"),
     path("<uuid:pk>/free", captures.free, name="capture-free"),
+    path("<uuid:pk>/ask", captures.ask, name="capture-ask"),
     path("<uuid:pk>/retract", captures.retract, name="capture-retract"),
     path("<uuid:pk>/picture", captures.picture, name="capture-picture"),
     path("<uuid:pk>/tile/<int:level>/<int:column>/<int:row>", captures.tile, name="capture-tile"),

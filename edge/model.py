@@ -16,11 +16,10 @@ import safetensors
 import safetensors.numpy
 
 from edge.manifest import ReleaseRefused, parse_base, parse_manifest, part_file, sha256
-from edge.pictures import PictureRefused, to_pixels
+from edge.pictures import PictureRefused, activation_map, to_pixels
 
 _PROVIDER = "CPUExecutionProvider"
 _PREFIX = "base_model.model."
-_HEAT_SIDE = 32  # cells; a finer map is thinned, it is drawn over a picture and travels with every flagged one
 
 
 class Model:
@@ -173,18 +172,6 @@ def _rows_columns(shape: tuple[int, ...], layout: str, module: str) -> tuple[int
 def softmax(logits: np.ndarray) -> np.ndarray:
     shifted = np.exp(logits.astype(np.float64) - float(np.max(logits)))
     return np.asarray(shifted / shifted.sum())
-
-
-def activation_map(heat: np.ndarray, weight: np.ndarray) -> dict[str, Any] | None:
-    """[C, h, w] and [C] to an ActivationMap: where the defect's evidence against OK lies; None where there is none."""
-    evidence = np.maximum(np.tensordot(weight, heat, axes=1), 0.0)
-    while max(evidence.shape) > _HEAT_SIDE:
-        evidence = evidence[::2, ::2]
-    peak = float(evidence.max())
-    if not np.isfinite(peak) or peak <= 0:
-        return None
-    values = np.rint(evidence * (255.0 / peak)).astype(np.uint8)
-    return {"w": values.shape[1], "h": values.shape[0], "values": values.ravel().tolist()}
 
 
 def _opened(path: Path, digest: str) -> bytes:

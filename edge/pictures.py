@@ -46,6 +46,7 @@ _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I", "F")
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, OverflowError, MemoryError, struct.error, zlib.error)
 _ORIENTATION_TAG = 0x0112
 _FILTERS_LOCK = threading.Lock()
+_HEAT_SIDE = 32  # most cells across or down of an activation map
 
 
 class PictureRefused(Exception):
@@ -200,6 +201,21 @@ def normalise(pixels: np.ndarray, preprocess: Mapping[str, Any]) -> np.ndarray:
         table = ((levels - float(mean)) / float(std)).astype(np.float32)
         out[channel, top : top + pixels.shape[0], left : left + pixels.shape[1]] = table[pixels[:, :, channel]]
     return out
+
+
+def activation_map(heat: np.ndarray, weight: np.ndarray) -> dict[str, Any] | None:
+    """[C, h, w] and [C] to {"w", "h", "values" 0..255}: where the evidence that `weight` asks for lies in the picture.
+
+    Coarse on purpose: it is drawn over the picture and travels with every flagged one. None where there is none.
+    """
+    evidence = np.maximum(np.tensordot(weight, heat, axes=1), 0.0)
+    while max(evidence.shape) > _HEAT_SIDE:
+        evidence = evidence[::2, ::2]
+    peak = float(evidence.max())
+    if not np.isfinite(peak) or peak <= 0:
+        return None
+    values = np.rint(evidence * (255.0 / peak)).astype(np.uint8)
+    return {"w": values.shape[1], "h": values.shape[0], "values": values.ravel().tolist()}
 
 
 def _load(data: bytes, max_pixels: int) -> ImageFile.ImageFile:

@@ -268,6 +268,30 @@ class NearDuplicate(models.Model):
         constraints: ClassVar = [models.UniqueConstraint(fields=("a", "b"), name="near_duplicate_once")]
 
 
+class Explanation(Row):
+    """What a version says of a capture when somebody asks: for pictures that no device judged, or another one did.
+
+    The row is the queue entry; computing it twice does no harm, the first answer stays.
+    """
+
+    capture = models.ForeignKey(Capture, on_delete=models.CASCADE, related_name="explanations")
+    version = models.ForeignKey(Version, on_delete=models.PROTECT, related_name="+")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    tries = models.PositiveSmallIntegerField(default=0)
+    woken_at = models.DateTimeField(null=True)
+    done_at = models.DateTimeField(null=True)
+    answer = models.JSONField(default=dict, help_text="probabilities by the version's class table, score, map")
+    failure = models.JSONField(default=dict, help_text="why there is no answer: {text, params}")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=("capture", "version"), name="explained_once_per_version")
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=("created_at",), condition=models.Q(done_at=None), name="explanation_waiting")
+        ]
+
+
 class GoldenSet(Row):
     """Captures that are never trained on and that every version is compared on. The leading one is shown first."""
 

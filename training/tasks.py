@@ -11,7 +11,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.utils import timezone
 
-from training import embedder, jobs, opinions, runner, transfer_runner, transfers
+from training import embedder, explanations, jobs, opinions, runner, transfer_runner, transfers
 
 # One shared byte: the signal comes in the worker's main process, jobs run in a child that was forked after this line.
 _stopping = mmap.mmap(-1, 1)
@@ -49,6 +49,12 @@ def look_at_transfer(transfer_id: str) -> None:
     transfer_runner.look(transfer_id)
 
 
+@shared_task(name="training.tasks.explain")
+def explain(explanation_id: str) -> None:
+    """Say what the champion makes of a picture, if somebody still waits for it."""
+    explanations.compute(explanation_id)
+
+
 @shared_task(name="training.tasks.clear")
 def clear() -> None:
     """Nightly: what only takes room."""
@@ -69,3 +75,4 @@ def tick() -> None:
     transfers.recover()
     embedder.wake_if_idle()
     opinions.settle()
+    explanations.recover()

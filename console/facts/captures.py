@@ -202,6 +202,8 @@ def class_name(entry: Mapping[str, Any]) -> str:
 class Reading:
     """One capture as its page shows it, for one reader. `supervising`: sees it all, and is not about to judge it."""
 
+    asked_map: dict[str, Any] | None = None  # of the champion, for a picture that came without one
+
     def __init__(self, capture: Capture, person: User, *, supervising: bool = False) -> None:
         self.capture = capture
         self.person = person
@@ -336,7 +338,7 @@ class Reading:
 
     @property
     def map(self) -> dict[str, Any] | None:
-        return None if self.blind else self.capture.prediction.get("map") or None
+        return None if self.blind else self.capture.prediction.get("map") or self.asked_map
 
     # ---- what a person may say
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop, ngettext
 
 from console import previews
 from console.facts import captures as facts
-from console.facts import changes
+from console.facts import changes, explained
 from console.facts import filters as narrowing
 from console.facts.captures import Reading
 from console.facts.filters import Filters
@@ -25,7 +25,7 @@ from console.http import acting_lines, back, go, page, render, wants_json
 from edge.pictures import PictureRefused
 from registry import blobs, counters
 from registry.lifecycle import Refused, why_not
-from training import captures, checks, counts, drafts, pictures, policies, queue
+from training import captures, checks, counts, drafts, explanations, pictures, policies, queue
 from training import review as reviewing
 from training.models import Capture
 
@@ -102,20 +102,33 @@ def review(request: Request) -> HttpResponse:
 def detail(request: Request, capture: Capture) -> HttpResponse:
     """One picture with everything that is known of it; deciding happens in the review."""
     capture = checks.as_asked(capture, by=request.user)
-    supervising = policies.can_see_reasons(capture.line, by=request.user)
+    supervising = policies.can_see_reasons(capture.line, by=request.user) and not checks.of(capture)
+    reading = Reading(capture, request.user, supervising=supervising)
+    asked = None if reading.blind else explained.asked(capture)
+    if request.GET.get("asked"):  # the page waits for an answer
+        return HttpResponse(status=204, headers={} if asked and asked.pending else {"HX-Refresh": "true"})
+    reading.asked_map = asked.map if asked else None
     return render(
         request,
         "captures/detail.html",
         {
             "capture": capture,
             "line": capture.line,
-            "reading": Reading(capture, request.user, supervising=supervising and not checks.of(capture)),
+            "reading": reading,
+            "asked": asked,
             "may_review": request.lines.allow(REVIEW, capture.line),
             "went": changes.whereabouts(capture),
             "held": facts.held_by_other(capture, request.user),
             "why_not_free": why_not(policies.check_can_free, capture, by=request.user),
         },
     )
+
+
+@page(REVIEW, of=Capture, methods="POST")
+def ask(request: Request, capture: Capture) -> HttpResponse:
+    """Ask the line's champion about this picture."""
+    explanations.ask(checks.as_asked(capture, by=request.user), by=request.user)
+    return go(request, reverse("capture-detail", args=[capture.pk]))
 
 
 @page(REVIEW, of=Capture)

@@ -1,4 +1,4 @@
-"""`python -m training.recipe import-base|prefix|train|verify|evaluate|embed DIR`: events on stdout, log on stderr.
+"""`python -m training.recipe import-base|prefix|train|verify|evaluate|embed|explain DIR`: events on stdout.
 
 Torch is imported only after the supervisor watch and the SIGTERM handler stand: importing takes seconds, and a cancel
 or a dead supervisor must count during them too.
@@ -66,6 +66,10 @@ def _run(arguments: argparse.Namespace, events: Events, stop: StopRequest) -> No
         from .verify import verify
 
         verify(arguments.dir, events)
+    elif arguments.command == "explain":
+        from .explain import explain
+
+        explain(arguments.dir, events)
     elif arguments.command == "train":
         from .train import train
 
@@ -87,7 +91,7 @@ def _run(arguments: argparse.Namespace, events: Events, stop: StopRequest) -> No
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m training.recipe", description=__doc__)
-    parser.add_argument("command", choices=["import-base", "prefix", "train", "verify", "evaluate", "embed"])
+    parser.add_argument("command", choices=["import-base", "prefix", "train", "verify", "evaluate", "embed", "explain"])
     parser.add_argument("dir", type=Path, metavar="DIR")
     parser.add_argument("--no-watch", action="store_true", help="do not end when stdin closes (for use by hand)")
     parser.add_argument("--name", default="tf_efficientnet_lite0", help="import-base: timm name of the network")
