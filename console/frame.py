@@ -135,6 +135,7 @@ class Frame:
             Stop("promotion", _("Promotions"), reverse("promotion-list"), asked, due=asked > 0),
             Stop("rollout", _("Rollouts"), reverse("rollout-list"), rolling, due=paused > 0),
             Stop("device", _("Devices"), reverse("device-list"), held, due=held > 0),
+            Stop("line", _("Lines"), reverse("line-list")),
         ]
         if self._request.lines.allow("audit.view"):
             stops.append(Stop("audit", _("Audit"), reverse("audit-list")))

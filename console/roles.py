@@ -24,10 +24,14 @@ ROLES: dict[str, Role] = {
             "engineer",
             _("quality engineer"),
             VIEW
-            | {"capture.review", "capture.import", "capture.export"}
+            | {"capture.review", "capture.import", "capture.export", "book.edit"}
             | {"snapshot.freeze", "golden.manage", "job.submit", "job.cancel", "promotion.request"},
         ),
-        Role("supervisor", _("review supervisor"), VIEW | {"capture.review", "capture.supervise", "review.policy"}),
+        Role(
+            "supervisor",
+            _("review supervisor"),
+            VIEW | {"capture.review", "capture.supervise", "review.policy", "book.edit", "line.settings"},
+        ),
         Role("adjudicator", _("adjudicator"), VIEW | {"capture.review", "capture.adjudicate"}),
         Role("approver", _("approver"), VIEW | {"promotion.approve", "audit.view"}),
         Role("operator", _("operator"), VIEW | {"rollout.operate", "capture.flag"}),
@@ -35,13 +39,13 @@ ROLES: dict[str, Role] = {
             "ml_engineer",
             _("ML engineer"),
             VIEW
-            | {"capture.export", "snapshot.freeze", "golden.manage"}
+            | {"capture.export", "book.edit", "snapshot.freeze", "golden.manage"}
             | {"job.submit", "job.cancel", "promotion.request", "base.import"},
         ),
         Role(
             "administrator",
             _("site administrator"),
-            VIEW | {"device.administer", "person.administer", "audit.view", "review.policy"},
+            VIEW | {"device.administer", "person.administer", "audit.view", "review.policy", "line.settings"},
         ),
     )
 }

@@ -14,6 +14,7 @@ from console.views import (
     devices,
     golden,
     jobs,
+    lines,
     live,
     overview,
     promotions,
@@ -53,6 +54,7 @@ capture_urls: list[Any] = [
     path("<uuid:pk>/free", captures.free, name="capture-free"),
     path("<uuid:pk>/ask", captures.ask, name="capture-ask"),
     path("<uuid:pk>/retract", captures.retract, name="capture-retract"),
+    path("<uuid:pk>/example", captures.example, name="capture-example"),
     path("<uuid:pk>/picture", captures.picture, name="capture-picture"),
     path("<uuid:pk>/tile/<int:level>/<int:column>/<int:row>", captures.tile, name="capture-tile"),
     path("<uuid:pk>/levels", captures.levels, name="capture-levels"),
@@ -129,6 +131,18 @@ device_urls: list[Any] = [
     path("<uuid:pk>/retire", devices.retire, name="device-retire"),
     path("<uuid:pk>/flag", devices.flag, name="device-flag"),
 ]
+line_urls: list[Any] = [
+    path("", lines.index, name="line-list"),
+    path("<uuid:pk>/", lines.detail, name="line-detail"),
+    path("<uuid:pk>/settings", lines.settings, name="line-settings"),
+    path("<uuid:pk>/classes/new", lines.new_class, name="line-class-new"),
+    path("classes/<uuid:pk>/", lines.show_class, name="line-class"),
+    path("classes/<uuid:pk>/change", lines.change_class, name="line-class-change"),
+    path("classes/<uuid:pk>/retire", lines.retire_class, name="line-class-retire"),
+    path("classes/<uuid:pk>/restore", lines.restore_class, name="line-class-restore"),
+    path("classes/<uuid:pk>/merge", lines.merge_class, name="line-class-merge"),
+    path("merges/<uuid:pk>/undo", lines.undo_merge, name="line-merge-undo"),
+]
 audit_urls: list[Any] = [path("", audit.index, name="audit-list")]
 
 for pattern in device_api.urlpatterns:
@@ -149,6 +163,7 @@ urlpatterns: list[Any] = [
     path("promotions/", include(promotion_urls)),
     path("rollouts/", include(rollout_urls)),
     path("devices/", include(device_urls)),
+    path("lines/", include(line_urls)),
     path("audit/", include(audit_urls)),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -10,7 +11,7 @@ from django.db.models import Max
 from django.utils.text import slugify
 from django.utils.translation import gettext_noop
 
-from registry import audit, events, policies
+from registry import audit, classes, events, lifecycle, policies
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line, Station
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from registry.audit import Actor
     from registry.models import Site
 
+SHIFT = re.compile(r"\S{1,16} ([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d")
 OK_CLASS: dict[str, Any] = {
     "index": 0,
     "number": 0,
@@ -33,6 +35,11 @@ CODE_TAKEN = gettext_noop("The code %(code)s is taken. Codes are never used twic
 CODE_INVALID = gettext_noop("%(code)s is no code. Use letters, digits, hyphens and underscores.")
 NUMBER_TAKEN = gettext_noop("Class number %(number)s of line %(line)s was given before. Numbers are never given again.")
 LIMIT_INVALID = gettext_noop("The escape limit is a share from 0 to 1.")
+SHARE_INVALID = gettext_noop("Escape limit and audit rate are shares from 0 to 100 %.")
+DUE_INVALID = gettext_noop("The review deadline is at least one minute.")
+WINDOW_INVALID = gettext_noop("The window needs a black and a white value, black below white, or neither.")
+SHIFT_INVALID = gettext_noop("A shift is a short code and two different times: A 06:00-14:00.")
+SHIFT_TWICE = gettext_noop("Shift %(code)s is there twice.")
 
 
 def create_line(
@@ -70,6 +77,43 @@ def create_line(
     return line
 
 
+SETTINGS = ("review_due_s", "audit_rate", "escape_limit", "window_low", "window_high", "shifts")
+
+
+def change_settings(line: Line, *, reason: str, by: Actor, **wanted: Any) -> Line:
+    """Change what the line is run by: some of SETTINGS. The audit log says what each was before, and why."""
+    policies.check_can_change_settings(line, by=by)
+    policies.check_reason(reason)
+    with transaction.atomic():
+        row = Line.objects.select_for_update(no_key=True).get(pk=line.pk)
+        settings = {name: wanted.get(name, getattr(row, name)) for name in SETTINGS}
+        _check_settings(settings)
+        changed = {name: value for name, value in settings.items() if value != getattr(row, name)}
+        if changed:
+            old = {name: getattr(row, name) for name in changed}
+            lifecycle.touch(row, **changed)
+            audit.record(by, "line.settings", row, old=old, new=changed, reason=reason.strip())
+    line.refresh_from_db()
+    return line
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    if not all(0 <= settings[name] <= 1 for name in ("escape_limit", "audit_rate")):
+        raise Refused(SHARE_INVALID)
+    if settings["review_due_s"] < 60:
+        raise Refused(DUE_INVALID)
+    low, high = settings["window_low"], settings["window_high"]
+    if (low is None) != (high is None) or (low is not None and low >= high):
+        raise Refused(WINDOW_INVALID)
+    seen: set[str] = set()
+    for shift in settings["shifts"]:
+        if not SHIFT.fullmatch(f"{shift['code']} {shift['from']}-{shift['to']}") or shift["from"] == shift["to"]:
+            raise Refused(SHIFT_INVALID)
+        if shift["code"] in seen:
+            raise Refused(SHIFT_TWICE, code=shift["code"])
+        seen.add(shift["code"])
+
+
 def add_station(line: Line, *, code: str, name: str, by: Actor) -> Station:
     """A station of the line; the standing one when the code is known."""
     policies.check_can_administer_devices(line, by=by)
@@ -103,7 +147,8 @@ def add_class(
             number = (book.aggregate(last=Max("number"))["last"] or 0) + 1
         if number < 1 or book.filter(number=number).exists():
             raise Refused(NUMBER_TAKEN, number=number, line=line.code)
-        if not hotkey and number <= 9 and not book.filter(hotkey=str(number)).exists():
+        hotkey = classes.checked_key(line, hotkey)
+        if not hotkey and number <= 9 and not book.filter(hotkey=str(number), retired_at=None).exists():
             hotkey = str(number)
         entry = DefectClass.objects.create(
             line=line,

@@ -115,6 +115,9 @@ class DefectClass(Row):
     hotkey = models.CharField(max_length=1, blank=True)
     critical = models.BooleanField(default=False)
     retired_at = models.DateTimeField(null=True, blank=True)
+    merged_into = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, related_name="+", help_text="the class that it means since a merge"
+    )
 
     class Meta:
         constraints: ClassVar = [
@@ -130,6 +133,12 @@ class DefectClass(Row):
     @property
     def name(self) -> str:
         return self.name_ko if (get_language() or "en").startswith("ko") else self.name_en
+
+    @property
+    def other_name(self) -> str:
+        """The name in the language that is not being read, where it differs."""
+        other = self.name_en if self.name == self.name_ko else self.name_ko
+        return other if other != self.name else ""
 
 
 class Numbering(models.Model):

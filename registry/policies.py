@@ -65,12 +65,20 @@ def can_administer_site(site: Site, *, by: Actor) -> bool:
 
 
 def check_can_edit_defect_book(line: Line, *, by: Actor) -> None:
-    """Those who decide pictures keep the book that they decide by."""
-    check_role(line, "capture.review", by, machines=True)
+    check_role(line, "book.edit", by, machines=True)
 
 
 def can_edit_defect_book(line: Line, *, by: Actor) -> bool:
     return allowed(check_can_edit_defect_book, line, by=by)
+
+
+def check_can_change_settings(line: Line, *, by: Actor) -> None:
+    """May this person change what the line is run by: deadline, audit rate, escape limit, window, shifts?"""
+    check_role(line, "line.settings", by)
+
+
+def can_change_settings(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_change_settings, line, by=by)
 
 
 def check_can_administer_devices(line: Line, *, by: Actor) -> None:

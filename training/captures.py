@@ -11,6 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils.translation import gettext_noop
 
 from registry import audit, blobs, counters, events, lifecycle
+from registry import classes as book
 from registry.clock import seconds_from_now
 from registry.ids import new_id
 from registry.lifecycle import Refused
@@ -36,7 +37,9 @@ OTHER_BYTES = gettext_noop("Device %(device)s sent another picture under the nam
 CLASS_MISSING = gettext_noop("Choose a defect class, or say OK.")
 CLASS_WITH_OK = gettext_noop("An OK part has no defect class.")
 REGIONS_WITH_OK = gettext_noop("Shapes are drawn on this picture: remove them to say OK, or decide NG.")
-CLASS_UNKNOWN = gettext_noop("Class %(number)s is not in the defect book of line %(line)s, or it was retired.")
+CLASS_UNKNOWN = gettext_noop("Class %(number)s is not in the defect book of line %(line)s.")
+CLASS_RETIRED = gettext_noop("Class %(name)s is retired. Choose another one, or restore it in the defect book.")
+BOOK_CHANGED = gettext_noop("The defect book has just changed. Reload the page and decide again.")
 VERDICT_UNKNOWN = gettext_noop("A decision is OK or NG.")
 REASON_MISSING = gettext_noop("Say why the decision is taken back.")
 NOTHING_CHOSEN = gettext_noop("Choose at least one picture.")
@@ -148,10 +151,12 @@ def decide(
 
     On a line that asks for several opinions it is one of them until the last one comes (training.opinions).
     `regions` as training.regions describes; a class that is drawn counts as said. `batch` marks what was decided
-    together.
+    together. A class that was merged into another one means that one.
     """
     said = checked(capture, verdict=verdict, classes=classes, regions=regions, comment=comment, by=by)
     with transaction.atomic():
+        if said["classes"] and book.hold(capture.line, said["classes"]) != set(said["classes"]):
+            raise Refused(BOOK_CHANGED)
         row = queue.locked(capture)
         policies.check_can_decide(row, by=by)
         decision = opinions.take(row, said | {"batch": batch}, by=by)
@@ -171,10 +176,11 @@ def checked(
 ) -> dict[str, Any]:
     """What a person says of a part, in the form in which it is kept. Raises Refused when it makes no sense."""
     policies.check_can_review(capture.line, by=by)
-    drawn = drawings.checked(regions, width=capture.width, height=capture.height)
+    meant = book.meanings(capture.line)
+    drawn = drawings.renumbered(drawings.checked(regions, width=capture.width, height=capture.height), meant)
     if verdict == Verdict.OK and drawn:
         raise Refused(REGIONS_WITH_OK)
-    chosen = _checked_classes(capture.line, verdict, [*classes, *drawings.numbers(drawn)])
+    chosen = _checked_classes(capture.line, verdict, [*classes, *drawings.numbers(drawn)], meant)
     return {"verdict": verdict, "classes": chosen, "regions": drawn, "comment": comment.strip()}
 
 
@@ -201,7 +207,7 @@ def decide_together(
     if len(wanted) > MOST_TOGETHER:
         raise Refused(TOO_MANY_CHOSEN, most=MOST_TOGETHER)
     policies.check_can_review(line, by=by)
-    chosen = _checked_classes(line, verdict, classes)
+    chosen = _checked_classes(line, verdict, classes, book.meanings(line))
     done = Together(batch=new_id())
     for capture in Capture.objects.filter(line=line, pk__in=wanted).select_related("line__site").order_by("id"):
         try:
@@ -227,18 +233,23 @@ def decide_like(
     return decide_together(picked.line, wanted, verdict=verdict, classes=chosen, by=by)
 
 
-def _checked_classes(line: Line, verdict: str, classes: Iterable[int]) -> list[int]:
-    chosen = list(dict.fromkeys(int(number) for number in classes))
+def _checked_classes(line: Line, verdict: str, classes: Iterable[int], meant: Mapping[int, int]) -> list[int]:
+    """The classes as they are meant now, each once. Refused, by name, for one that cannot be chosen."""
+    chosen = list(dict.fromkeys(meant.get(int(number), int(number)) for number in classes))
     if verdict not in (Verdict.OK, Verdict.NG):
         raise Refused(VERDICT_UNKNOWN)
     if verdict == Verdict.OK and chosen:
         raise Refused(CLASS_WITH_OK)
     if verdict == Verdict.NG and not chosen:
         raise Refused(CLASS_MISSING)
-    book = set(DefectClass.objects.filter(line=line, retired_at=None).values_list("number", flat=True))
     for number in chosen:
-        if number not in book:
-            raise Refused(CLASS_UNKNOWN, number=number, line=line.name)
+        if number not in meant:
+            entry = DefectClass.objects.filter(line=line, number=number).first()
+            raise (
+                Refused(CLASS_RETIRED, name=entry.name)
+                if entry
+                else Refused(CLASS_UNKNOWN, number=number, line=line.name)
+            )
     return chosen
 
 

@@ -8,6 +8,8 @@ from registry import counters
 from training.models import IN_QUEUE, Capture, Snapshot
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from django.db.models import QuerySet
 
     from registry.models import Line
@@ -17,11 +19,16 @@ DECIDED = "captures_decided"  # decided since the last snapshot
 TOTAL = "captures_total"
 
 
+def frozen_at(line: Line) -> datetime | None:
+    """When the line's last snapshot was frozen."""
+    return Snapshot.objects.filter(line=line).order_by("-number").values_list("created_at", flat=True).first()
+
+
 def decided_since_snapshot(line: Line) -> QuerySet[Capture]:
     """Captures whose present decision is younger than the line's last snapshot."""
     rows = Capture.objects.filter(line=line, state=Capture.State.DECIDED, reserved=False)
-    last = Snapshot.objects.filter(line=line).order_by("-number").first()
-    return rows.filter(decision__created_at__gt=last.created_at) if last else rows
+    last = frozen_at(line)
+    return rows.filter(decision__created_at__gt=last) if last else rows
 
 
 @counters.counted(NEW)

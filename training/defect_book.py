@@ -27,11 +27,16 @@ class Book:
 
     def __init__(self, line: Line, *, by: Actor) -> None:
         self._line, self._by = line, by
-        self._entries = {entry.code.lower(): entry for entry in DefectClass.objects.filter(line=line)}
+        rows = DefectClass.objects.filter(line=line).select_related("merged_into__merged_into")
+        self._entries = {entry.code.lower(): entry for entry in rows}
         self.added: list[str] = []
 
     def find(self, label: str) -> DefectClass | None:
-        return self._entries.get(label.strip().lower()) or self._entries.get(_code(label))
+        """The class that `label` means now, also through a merge; one that is retired for good is found, too."""
+        entry = self._entries.get(label.strip().lower()) or self._entries.get(_code(label))
+        while entry is not None and entry.merged_into is not None:
+            entry = entry.merged_into
+        return entry
 
     def number(self, label: str, name: str = "") -> int:
         """The number of the class that `label` means, added to the book as `name` when nobody knew it."""

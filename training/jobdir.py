@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from registry import bases, blobs, versions
+from registry import bases, blobs, classes, versions
 from registry.models import BaseModel
 from training import golden, processes
 from training.models import GoldenItem
@@ -103,11 +103,13 @@ def items(job: Job) -> Iterator[dict[str, Any]]:
     wanted = ("capture_id", "capture__digest", "label", "split", "capture__lot", "capture__product")
     for row in job.snapshot.items.order_by("capture_id").values_list(*wanted).iterator(5000):
         yield _item(row[0], row[1], row[2], row[3], None, row[4], row[5])
-    known = {entry["number"] for entry in job.snapshot.classes}
+    known, meant = {entry["number"] for entry in job.snapshot.classes}, classes.meanings(job.line)
     for golden_set in golden.current(job.line):
-        rows = GoldenItem.objects.filter(golden_set=golden_set, label__in=known).order_by("capture_id")
+        rows = GoldenItem.objects.filter(golden_set=golden_set).order_by("capture_id")
         for row in rows.values_list("capture_id", "capture__digest", "label", "capture__lot", "capture__product"):
-            yield _item(row[0], row[1], row[2], None, golden_set.code, row[3], row[4])
+            label = row[2] if row[2] in known else meant.get(row[2], row[2])  # it may have been merged since
+            if label in known:
+                yield _item(row[0], row[1], label, None, golden_set.code, row[3], row[4])
 
 
 def _item(

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 from pgvector.django import HalfVectorField, HnswIndex
 
-from registry.models import Aggregate, Device, Line, Row, Station, Version
+from registry.models import Aggregate, DefectClass, Device, Line, Row, Station, Version
 
 if TYPE_CHECKING:
     from registry.models import Moves
@@ -127,6 +128,11 @@ class Capture(Aggregate):
             models.Index(
                 fields=("line", "-received_at", "-id"), condition=models.Q(embedded=False), name="capture_unembedded"
             ),
+            models.Index(
+                fields=("line", "decided_class", "received_at", "id"),
+                condition=models.Q(decided_class__isnull=False),
+                name="capture_by_class",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -153,6 +159,8 @@ class Decision(Row):
         OPINION = "OPINION", _("one opinion of several")
         OPINION_BACK = "OPINION_BACK", _("opinion taken back")
         SETTLED = "SETTLED", _("decided by the opinions that were there")
+        MERGED = "MERGED", _("class merged")
+        UNMERGED = "UNMERGED", _("merge of the class undone")
 
     SAID = ("DECIDED", "OPINION", "SETTLED")  # kinds that say what the part is
 
@@ -163,7 +171,10 @@ class Decision(Row):
     classes = ArrayField(models.PositiveIntegerField(), default=list, help_text="defect class numbers; empty for OK")
     regions = models.JSONField(default=list, help_text='[{"number", "kind", "points"}], pixels of the upright picture')
     comment = models.TextField(blank=True)
-    batch = models.UUIDField(null=True, help_text="decided together: undone together")
+    batch = models.UUIDField(null=True, help_text="decided or merged together: undone together")
+    replaces = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False, help_text="stood before a merge"
+    )
     predicted = models.JSONField(default=dict, help_text="what the reviewer was shown of the prediction")
 
     class Meta:
@@ -173,6 +184,8 @@ class Decision(Row):
             models.Index(
                 fields=("created_at", "capture"), condition=models.Q(kind="RETRACTED"), name="decision_taken_back"
             ),
+            models.Index(fields=("batch",), condition=models.Q(batch__isnull=False), name="decision_by_batch"),
+            GinIndex(fields=("classes",), name="decision_by_class"),
         ]
 
 
@@ -266,6 +279,43 @@ class NearDuplicate(models.Model):
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=("a", "b"), name="near_duplicate_once")]
+
+
+class ClassExample(Row):
+    """A picture that shows in the defect book what a class looks like, as long as it is decided so."""
+
+    entry = models.ForeignKey(DefectClass, on_delete=models.PROTECT, related_name="examples")
+    capture = models.ForeignKey(Capture, on_delete=models.CASCADE, related_name="example_of")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=("entry", "capture"), name="example_once_per_class")]
+        ordering = ("created_at", "id")
+
+
+class ClassMerge(Row):
+    """One class of the defect book merged into another, and its undo. Its key is the batch of the decisions."""
+
+    line = models.ForeignKey(Line, on_delete=models.PROTECT, related_name="class_merges")
+    source = models.ForeignKey(DefectClass, on_delete=models.PROTECT, related_name="+")
+    target = models.ForeignKey(DefectClass, on_delete=models.PROTECT, related_name="+")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    reason = models.TextField()
+    moved = models.PositiveIntegerField(default=0, help_text="decisions that named the source")
+    undone_at = models.DateTimeField(null=True)
+    undone_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
+    restored = models.PositiveIntegerField(default=0, help_text="of the moved ones: as before; the rest had changed")
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.source.code} -> {self.target.code}"
+
+    @property
+    def left(self) -> int:
+        """After an undo: decisions that somebody had changed since the merge."""
+        return self.moved - self.restored
 
 
 class Explanation(Row):

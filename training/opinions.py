@@ -13,13 +13,15 @@ from django.db.models import F, Q
 from django.utils.translation import gettext_noop
 
 from registry import audit, lifecycle
+from registry.classes import meanings
 from registry.lifecycle import Refused
 from registry.models import Line
 from training import decisions, policies, queue
+from training import regions as drawings
 from training.models import IN_QUEUE, Capture, Decision, Opinion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from training.policies import Person
 
@@ -53,7 +55,7 @@ def take(row: Capture, said: dict[str, Any], *, by: Person) -> Decision:
         decisions.stand(row, decision)
         return decision
     last = len(others) + 1 >= row.line.opinions
-    agreed = last and _agree([Decision(**said), *(one.decision for one in others)])
+    agreed = last and _agree([Decision(**said), *(one.decision for one in others)], meanings(row.line))
     decision = decisions.record(row, Decision.Kind.DECIDED if agreed else Decision.Kind.OPINION, by, **said)
     Opinion.objects.create(capture=row, by=by, decision=decision)
     if agreed:
@@ -65,9 +67,9 @@ def take(row: Capture, said: dict[str, Any], *, by: Person) -> Decision:
     return decision
 
 
-def _agree(said: Iterable[Decision]) -> bool:
-    first, *rest = said
-    return all(alike(first, one) for one in rest)
+def _agree(said: Iterable[Decision], meant: Mapping[int, int]) -> bool:
+    """Do all say the same, a class that was merged since meaning the other one?"""
+    return len({(one.verdict, *(meant.get(number, number) for number in one.classes[:1])) for one in said}) == 1
 
 
 def _dispute(row: Capture, by: Person, **fields: Any) -> None:
@@ -136,8 +138,14 @@ def _settle(capture: Capture) -> bool:
         if row.state not in Capture.OPEN or row.reserved or row.disagreed or not said or len(said) < row.line.opinions:
             return False
         last = said[-1].decision
-        if _agree(one.decision for one in said):
-            same = {name: getattr(last, name) for name in ("verdict", "classes", "regions", "comment")}
+        meant = meanings(row.line)
+        if _agree((one.decision for one in said), meant):
+            same = {
+                "verdict": last.verdict,
+                "classes": list(dict.fromkeys(meant.get(number, number) for number in last.classes)),
+                "regions": drawings.renumbered(last.regions, meant),
+                "comment": last.comment,
+            }
             decisions.stand(row, decisions.record(row, Decision.Kind.SETTLED, last.by, **same))
         else:
             _dispute(row, last.by)

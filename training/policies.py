@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from registry import blobs, clock
 from registry.lifecycle import Refused
-from registry.policies import allowed, check_role
+from registry.policies import NEEDS_PERSON, allowed, check_can_edit_defect_book, check_role
 from training.models import Capture, Check, Job, Opinion, Transfer
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ DISAGREED = gettext_noop("The opinions of this picture differ. Somebody with the
 DISAGREED_WITH_YOU = gettext_noop(
     "The opinions of this picture differ, and one of them is yours. An adjudicator who gave none of them decides it."
 )
+NO_EXAMPLE = gettext_noop("Only a decided picture can be an example.")
 JOB_ENDED = gettext_noop("%(job)s has ended: it is %(state)s.")
 JOB_CANCELLING = gettext_noop("%(job)s is being cancelled already.")
 TRANSFER_ENDED = gettext_noop("%(transfer)s has ended: it is %(state)s.")
@@ -155,6 +156,28 @@ def check_can_retract(capture: Capture, *, by: Actor) -> None:
 
 def can_retract(capture: Capture, *, by: Actor) -> bool:
     return allowed(check_can_retract, capture, by=by)
+
+
+def check_can_give_example(capture: Capture, *, by: Actor) -> None:
+    """May this person say that this picture shows what a class looks like?"""
+    check_can_edit_defect_book(capture.line, by=by)
+    if capture.state != Capture.State.DECIDED:
+        raise Refused(NO_EXAMPLE)
+
+
+def can_give_example(capture: Capture, *, by: Actor) -> bool:
+    return allowed(check_can_give_example, capture, by=by)
+
+
+def check_can_merge(line: Line, *, by: Actor) -> None:
+    """May this person merge classes? The decisions carry their name."""
+    if isinstance(by, str):
+        raise Refused(NEEDS_PERSON)
+    check_can_edit_defect_book(line, by=by)
+
+
+def can_merge(line: Line, *, by: Actor) -> bool:
+    return allowed(check_can_merge, line, by=by)
 
 
 def check_can_import(line: Line, *, by: Actor) -> None:

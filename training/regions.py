@@ -36,6 +36,11 @@ def numbers(regions: Iterable[Mapping[str, Any]]) -> list[int]:
     return list(dict.fromkeys(int(region["number"]) for region in regions))
 
 
+def renumbered(regions: Iterable[dict[str, Any]], meant: Mapping[int, int]) -> list[dict[str, Any]]:
+    """The regions with each class number as it is meant now; one that `meant` does not know stays."""
+    return [{**region, "number": meant.get(region["number"], region["number"])} for region in regions]
+
+
 def _checked(region: Mapping[str, Any], width: int, height: int) -> dict[str, Any]:
     try:
         kind, number = str(region["kind"]), int(region["number"])

@@ -15,10 +15,10 @@ from django.db import transaction
 from django.db.models import Min
 from django.utils.translation import gettext_noop
 
-from registry import audit, blobs, counters, events, lines, numbers
+from registry import audit, blobs, classes, counters, events, lines, numbers
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line
-from training import counts, leaks, near_duplicates, policies, splitting
+from training import counts, leaks, near_duplicates, policies, splitting, usage
 from training.models import Capture, GoldenItem, Snapshot, SnapshotItem, Verdict
 from training.splitting import SPLITS, TRAIN, VAL, Group, Picture, Stratum
 
@@ -258,12 +258,18 @@ def _pictures(line: Line, products: list[str] | None) -> tuple[list[Picture], in
 
 
 def _class_table(line: Line, labels: set[int]) -> list[dict[str, Any]]:
-    """The defect book as it stands, and retired classes that are still in the pictures; columns counted anew."""
+    """The defect book as it stands, and retired classes that are still in the pictures; columns counted anew.
+
+    What only golden sets still have is judged as well, or its pictures would leave the comparison unseen; it cannot be
+    critical, because nothing teaches it.
+    """
     table = lines.class_table(line)
     known = {entry["number"] for entry in table}
-    for entry in DefectClass.objects.filter(line=line, number__in=labels - known).order_by("number"):
+    meant = classes.meanings(line)
+    judged = {meant.get(number, number) for number in usage.golden(line)}
+    for entry in DefectClass.objects.filter(line=line, number__in=(labels | judged) - known).order_by("number"):
         table.append({"number": entry.number, "code": entry.code, "name_ko": entry.name_ko, "name_en": entry.name_en,
-                      "critical": entry.critical})  # fmt: skip
+                      "critical": entry.critical and entry.number in labels})  # fmt: skip
     return [
         {**entry, "index": index} for index, entry in enumerate(sorted(table, key=lambda entry: int(entry["number"])))
     ]

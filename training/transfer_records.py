@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.utils.translation import gettext_noop
 
 from edge.pictures import PictureRefused
-from registry import blobs
+from registry import blobs, classes
 from registry.lifecycle import Refused
 from training import captures, pictures, transfer_imports, transfers
 from training import regions as drawings
@@ -87,6 +87,7 @@ class Recorder:
         with transaction.atomic():
             transfers.hold(self._held)
             self._one_import_at_a_time()
+            classes.hold(self._line, [number for number in self._numbers.values() if number is not None])
             self._lock_standing(items)
             for item in items:
                 self._one(item)

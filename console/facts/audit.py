@@ -18,16 +18,9 @@ if TYPE_CHECKING:
 
     from registry.models import Line
 
-PAGES = {
-    "device",
-    "snapshot",
-    "job",
-    "version",
-    "promotion",
-    "rollout",
-    "capture",
-    "goldenset",
-}  # nouns with a page of their own
+_OWN = ("line", "device", "snapshot", "job", "version", "promotion", "rollout", "capture")
+# noun -> name of its page
+PAGES = {noun: f"{noun}-detail" for noun in _OWN} | {"defectclass": "line-class", "goldenset": "golden-detail"}
 
 
 def nouns() -> list[tuple[str, Any]]:
@@ -64,8 +57,7 @@ def say(event: AuditEvent) -> AuditEvent:
     noun, _dot, verb = event.action.partition(".")
     event.verb = _VERBS.get(event.action) or _VERBS.get(verb) or verb.replace("_", " ")  # type: ignore[attr-defined]
     has_page = noun in PAGES and event.noun == noun
-    address = {"goldenset": "golden"}.get(noun, noun)
-    event.url = reverse(f"{address}-detail", args=[event.object_id]) if has_page else ""  # type: ignore[attr-defined]
+    event.url = reverse(PAGES[noun], args=[event.object_id]) if has_page else ""  # type: ignore[attr-defined]
     event.noun_word = _NOUNS.get(event.noun, event.noun)  # type: ignore[attr-defined]
     event.was, event.became = _state(event.old), _state(event.new)  # type: ignore[attr-defined]
     event.changes = _changes(event.old, event.new)  # type: ignore[attr-defined]
@@ -104,8 +96,10 @@ _VERBS: dict[str, Any] = {
     "skipped": _("skipped"), "enrolled": _("enrolled"), "enrol": _("enrolled anew"), "active": _("active"),
     "quarantined": _("quarantined"), "token": _("new token"), "ask": _("asked for pictures"), "publish": _("published"),
     "import": _("imported"), "retract": _("taken back"), "sign_in": _("signed in"), "sign_out": _("signed out"),
-    "requeue": _("asked for again"), "retire": _("retired"), "extend": _("extended"), "hand_over": _("handed over"),
-    "rollout.running": _("started or resumed"),
+    "change": _("changed"), "retire": _("retired"), "restore": _("restored"), "merge": _("merged"),
+    "unmerge": _("merge undone"), "example": _("example added"), "no_example": _("example removed"),
+    "line.settings": _("settings changed"), "extend": _("extended"), "hand_over": _("handed over"),
+    "requeue": _("asked for again"), "rollout.running": _("started or resumed"),
     "review_policy": _("review policy set"),
     # states alone
     "new": _("undecided"), "decided": _("decided"), "disputed": _("disputed"), "retracted": _("taken back"),

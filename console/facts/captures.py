@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.utils import timezone
-from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from console import previews
+from console.facts import classes
 from console.facts import filters as narrowing
 from console.facts.paging import Page
 from registry.lifecycle import why_not
-from registry.models import DefectClass, Release, Station
+from registry.models import Release, Station
 from training import blind, checks, drafts, embeddings, near_duplicates, opinions, policies, queue
 from training.models import Capture, Decision, Opinion, Verdict
 from training.selection import SHOW
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 
     from console.facts.filters import Filters
     from console.models import User
-    from registry.models import Line
+    from registry.models import DefectClass, Line
     from training.captures import Together
     from training.models import Check
 
 GRID_SIZE = 60
 RAIL = 9  # pictures held for one reviewer at a time
-KEYS = "123456789"
 HISTORY = 30
 SIBLINGS = 8
 NAMED = 5  # pictures left alone that are named one by one
@@ -159,44 +158,12 @@ def choices(lines: list[Line]) -> Choices:
     """From the lines' own tables, never from the captures: their distinct values would take a walk over all rows."""
     stations = Station.objects.filter(line__in=lines).order_by("code").values_list("code", flat=True)
     shifts = {str(shift["code"]) for line in lines for shift in line.shifts}
-    entries = DefectClass.objects.filter(line__in=lines).order_by("number")
-    named = [(0, "OK"), *((entry.number, entry.name) for entry in entries)] if len(lines) == 1 else [(0, "OK")]
+    entries = classes.book(lines[0]) if len(lines) == 1 else []
+    named = [(0, "OK"), *((entry.number, classes.shown(entry)) for entry in entries)]
     return Choices(list(dict.fromkeys(stations)), sorted(shifts), named)
 
 
-# ------------------------------------------------------------------------------------------------ classes
-
-
-@dataclass(frozen=True)
-class ClassButton:
-    """One entry of the defect book as a button: its key cap, and the model's probability where it knows the class."""
-
-    number: int
-    name: str
-    critical: bool
-    key: str
-    share: float | None = None
-    on: bool = False
-
-
-def book(line: Line) -> list[DefectClass]:
-    return list(DefectClass.objects.filter(line=line).order_by("number"))
-
-
-def buttons(line: Line) -> list[ClassButton]:
-    """The line's classes as buttons for pictures that are decided together."""
-    entries = [entry for entry in book(line) if not entry.retired_at]
-    return [
-        ClassButton(entry.number, entry.name, entry.critical, entry.hotkey or (KEYS[at] if at < len(KEYS) else ""))
-        for at, entry in enumerate(entries)
-    ]
-
-
-def class_name(entry: Mapping[str, Any]) -> str:
-    """The name of a class-table entry in the reader's language; OK stays Latin in both."""
-    if entry["number"] == 0:
-        return "OK"
-    return str(entry["name_ko"] if (get_language() or "en").startswith("ko") else entry["name_en"])
+# ------------------------------------------------------------------------------------------------ one picture
 
 
 class Reading:
@@ -208,7 +175,8 @@ class Reading:
         self.capture = capture
         self.person = person
         self.supervising = supervising
-        self._book = book(capture.line)
+        self._book = classes.book(capture.line)
+        self._meant = {entry.number: _end(entry) for entry in self._book}
         self._check = checks.of(capture)
 
     @cached_property
@@ -264,8 +232,8 @@ class Reading:
 
     @cached_property
     def class_names(self) -> str:
-        """Class number -> name in the reader's language, for the tags of shapes; retired ones too."""
-        return json.dumps({str(entry.number): entry.name for entry in self._book})
+        """Class number -> name in the reader's language, for the tags of shapes; retired ones are marked."""
+        return json.dumps({str(entry.number): classes.shown(entry) for entry in self._book})
 
     # ---- what the machine said
 
@@ -289,7 +257,7 @@ class Reading:
 
     @property
     def top_name(self) -> str:
-        return class_name(self.top[0]) if self.top else ""
+        return classes.name_then(self.top[0]) if self.top else ""
 
     @property
     def top_share(self) -> float | None:
@@ -297,19 +265,23 @@ class Reading:
 
     @property
     def accept(self) -> str:
-        """What Enter decides, as a form value: the model's most probable class, as long as the book still has it."""
+        """What Enter decides, as a form value: the model's most probable class, if it can still be chosen."""
         if self.blind:
             return ""
         if self.top is None:
             return {"OK": "OK"}.get(self.capture.verdict, "")
-        number = int(self.top[0]["number"])
-        if number == 0:
+        if self.top[0]["number"] == 0:
             return "OK"
-        return f"NG:{number}" if any(entry.number == number and not entry.retired_at for entry in self._book) else ""
+        return f"NG:{self._accepted.number}" if self._accepted and not self._accepted.retired_at else ""
+
+    @property
+    def _accepted(self) -> DefectClass | None:
+        """The most probable class as it is meant now."""
+        return self._meant.get(int(self.top[0]["number"])) if self.top else None
 
     @property
     def accept_words(self) -> str:
-        return self.top_name or "OK"
+        return self._accepted.name if self._accepted else self.top_name or "OK"
 
     @property
     def thresholds(self) -> tuple[float, float] | None:
@@ -343,15 +315,27 @@ class Reading:
     # ---- what a person may say
 
     @cached_property
-    def classes(self) -> list[ClassButton]:
-        shares = {int(entry["number"]): share for entry, share in self._said}
+    def classes(self) -> list[classes.ClassButton]:
         decided = set(self.decision.classes) if self.decision else set()
-        buttons = []
-        for index, entry in enumerate(entry for entry in self._book if not entry.retired_at):
-            key = entry.hotkey or (KEYS[index] if index < len(KEYS) else "")
-            share, on = shares.get(entry.number), entry.number in decided
-            buttons.append(ClassButton(entry.number, entry.name, entry.critical, key, share, on))
-        return buttons
+        keys, shares = classes.keys(self._book), self._shares
+        return [
+            classes.ClassButton(
+                entry.number, entry.name, entry.critical, keys[entry.number], shares.get(entry.number),
+                entry.number in decided,
+            )
+            for entry in self._book
+            if not entry.retired_at
+        ]  # fmt: skip
+
+    @property
+    def _shares(self) -> dict[int, float]:
+        """Class number -> the model's probability; classes that were merged since count together."""
+        found: dict[int, float] = {}
+        for entry, share in self._said:
+            meant = self._meant.get(int(entry["number"]))
+            number = meant.number if meant else int(entry["number"])
+            found[number] = found.get(number, 0.0) + share
+        return found
 
     @property
     def only_class(self) -> int | None:
@@ -402,12 +386,12 @@ class Reading:
         return acts
 
     def _act(self, act: Decision) -> dict[str, Any]:
-        said = act.kind in Decision.SAID
+        said, kind, names = act.kind in Decision.SAID, str(act.get_kind_display()), self.names(act.classes)
         return {
             "at": act.created_at,
             "verdict": act.verdict,
-            "words": self.names(act.classes) if said else act.get_kind_display(),
-            "note": act.get_kind_display() if said and act.kind != Decision.Kind.DECIDED else "",
+            "words": names if said else f"{kind}, {names}" if names else kind,
+            "note": kind if said and act.kind != Decision.Kind.DECIDED else "",
             "who": _("you") if act.by_id == self.person.pk else str(act.by),
             "comment": act.comment,
             "regions": [_outline(region) for region in act.regions],
@@ -435,6 +419,13 @@ class Reading:
         """Pictures of the line that show nearly the same in other bytes."""
         return near_duplicates.of(self.capture, TWINS)
 
+    @cached_property
+    def examples(self) -> list[tuple[int, str, bool]]:
+        """The classes that it is decided as: number, name, and whether it is an example of it."""
+        shown = set(self.capture.example_of.values_list("entry__number", flat=True))
+        numbers = self.capture.decision.classes if self.capture.decision else []
+        return [(number, self.names([number]), number in shown) for number in numbers]
+
     @property
     def agreement(self) -> tuple[int, int] | None:
         """[how many opinions say what the decision says, of how many]."""
@@ -452,6 +443,13 @@ class Reading:
             return ""
         sets = {item.golden_set.code for item in self.capture.golden_items.select_related("golden_set")}
         return ", ".join(sorted(sets))
+
+
+def _end(entry: DefectClass) -> DefectClass:
+    """The class that it means now."""
+    while entry.merged_into is not None:
+        entry = entry.merged_into
+    return entry
 
 
 def _outline(region: Mapping[str, Any]) -> str:

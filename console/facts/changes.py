@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import ngettext
 
-from console.facts.captures import class_name
+from console.facts.classes import name_then
 from console.facts.paging import Page
 from training import lineage
 
@@ -83,7 +83,7 @@ def _key(after: str) -> uuid.UUID | None:
 
 def dress(item: Any) -> None:
     """Set `was` and `now`: the classes in words, both as the snapshot's class table names them."""
-    names = {entry["number"]: class_name(entry) for entry in item.snapshot.classes}
+    names = {entry["number"]: name_then(entry) for entry in item.snapshot.classes}
     standing = item.capture.decision
     item.was = _named(item.decision.classes, names)
     item.now = _named(standing.classes, names) if standing else ""

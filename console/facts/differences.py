@@ -9,7 +9,7 @@ from django.http import Http404
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from console.facts.captures import class_name
+from console.facts.classes import name_then
 from console.facts.paging import Page
 from registry.lifecycle import Refused
 from training import differences
@@ -89,7 +89,7 @@ def _key(after: str) -> uuid.UUID | None:
 
 
 def _names(snapshot: Snapshot) -> dict[int, str]:
-    return {entry["number"]: class_name(entry) for entry in snapshot.classes}
+    return {entry["number"]: name_then(entry) for entry in snapshot.classes}
 
 
 def _classes(old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
@@ -100,8 +100,8 @@ def _classes(old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
         was, now = before.get(number), after.get(number)
         rows.append({
             "number": number,
-            "was": class_name(was) if was else "",
-            "now": class_name(now) if now else "",
+            "was": name_then(was) if was else "",
+            "now": name_then(now) if now else "",
             "was_n": sum(old.counts[side].get(str(number), 0) for side in SIDES),
             "now_n": sum(new.counts[side].get(str(number), 0) for side in SIDES),
             "was_critical": bool(was and was.get("critical")),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from console import sentences
-from console.facts.captures import class_name
+from console.facts.classes import name_then
 from training import explanations
 from training.models import Verdict
 
@@ -46,6 +46,6 @@ def asked(capture: Capture) -> Asked | None:
         zip(row.version.manifest["classes"], answer["probabilities"], strict=True), key=lambda pair: pair[1]
     )
     return Asked(
-        row.version, pending=False, verdict=verdict, score=answer["score"], name=class_name(entry), share=share,
+        row.version, pending=False, verdict=verdict, score=answer["score"], name=name_then(entry), share=share,
         map=answer["map"],
     )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from console.facts.captures import book
+from console.facts.classes import book
 from console.models import Membership, User
 from console.roles import ROLES
 from registry import counters

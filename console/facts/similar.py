@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Q
 
-from console.facts import captures
+from console.facts import captures, classes
 from training import similarity
 from training.models import Capture
 
@@ -77,7 +77,7 @@ def page(picked: Capture, least: float, *, by: User) -> dict[str, Any]:
         "steps": [(f"{step:g}", f"{step:.2f}", step == least) for step in STEPS],
         "why_not": captures.why_not_alike(picked),
         "reading": captures.Reading(picked, by),
-        "book": captures.buttons(picked.line),
+        "book": classes.buttons(picked.line),
         "held": {row.pk for row in shown if captures.held_by_other(row, by)},
         "chosen": _choice(picked),
         "least": f"{least:g}",

@@ -12,6 +12,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from console.facts import changes, jobs
+from console.facts import classes as names
 from console.facts.paging import newest_first
 from registry.lifecycle import Refused, why_not
 from registry.models import DefectClass
@@ -111,7 +112,7 @@ def detail(snapshot: Snapshot) -> dict[str, Any]:
     for lot, side, n in rows:
         lots.setdefault(lot, {})[side] = n
     return {
-        "classes": classes(snapshot.classes, snapshot.counts),
+        "classes": classes(names.then_and_now(snapshot.line, snapshot.classes), snapshot.counts),
         "totals": totals(snapshot.counts),
         "by_product": by_product(snapshot.items.values_list("capture__product", "split").annotate(n=Count("id"))),
         "lots": lot_drawing(lots),
@@ -135,7 +136,6 @@ def classes(table: list[dict[str, Any]], counts: dict[str, Any]) -> list[dict[st
 
 def _class_row(entry: dict[str, Any], sides: list[int]) -> dict[str, Any]:
     """`sides` becomes [(pictures, whether they are missing there)]: nothing to learn from, or to measure on."""
-    name = entry["name_ko"] if (get_language() or "").startswith("ko") else entry["name_en"]
     total = sum(sides)
     bars, left = [], 0.0
     for index, n in enumerate(sides, start=1):
@@ -145,7 +145,8 @@ def _class_row(entry: dict[str, Any], sides: list[int]) -> dict[str, Any]:
             left = right
     missing = [total > 0 and index < 2 and not n for index, n in enumerate(sides)]
     return {
-        "name": name or entry["code"],
+        "name": names.name_then(entry),
+        "now": entry.get("now", ""),
         "ok": entry["number"] == 0,
         "critical": entry.get("critical"),
         "sides": list(zip(sides, missing, strict=True)),

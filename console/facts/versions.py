@@ -9,7 +9,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from console.facts import changes as frozen_changes
-from console.facts import dossier, lineage
+from console.facts import classes, dossier, lineage
 from console.facts.paging import newest_first
 from console.facts.rates import rate
 from registry import blobs, policies, versions
@@ -102,12 +102,13 @@ def _rows(version: Version, code: str) -> list[dict[str, Any]]:
     champion, candidate = figures["champion"] or {}, figures["candidate"] or {}
     rows = [
         _row(
-            class_name(entry),
+            entry["name"],
             champion.get("per_class", {}).get(entry["code"]),
             candidate["per_class"][entry["code"]],
             critical=bool(entry.get("critical")),
+            now=entry["now"],
         )
-        for entry in version.manifest["classes"]
+        for entry in classes.then_and_now(version.line, version.manifest["classes"])
         if entry["number"] and entry["code"] in candidate.get("per_class", {})
     ]
     total = [
@@ -117,20 +118,18 @@ def _rows(version: Version, code: str) -> list[dict[str, Any]]:
     return [*(rows if len(rows) > 1 else []), *total]
 
 
-def _row(name: str, champion: Any, candidate: Any, *, critical: bool = False, total: bool = False) -> dict[str, Any]:
+def _row(
+    name: str, champion: Any, candidate: Any, *, critical: bool = False, total: bool = False, now: str = ""
+) -> dict[str, Any]:
     before, after = rate(champion), rate(candidate)
     top = max((each.interval[1] for each in (before, after) if each), default=1.0) or 1.0
     diff = after.n - before.n if before and after else None
     return {
-        "name": name, "critical": critical, "total": total, "diff": diff, "fewer": abs(diff or 0),
+        "name": name, "now": now, "critical": critical, "total": total, "diff": diff, "fewer": abs(diff or 0),
         "better": diff is not None and diff < 0, "worse": diff is not None and diff > 0,
         "champion": before, "champion_strip": before.strip(top) if before else None,
         "candidate": after, "candidate_strip": after.strip(top) if after else None,
     }  # fmt: skip
-
-
-def class_name(entry: dict[str, Any]) -> str:
-    return str(entry["name_ko"] if (get_language() or "").startswith("ko") else entry["name_en"]) or str(entry["code"])
 
 
 def _figures(version: Version, code: str) -> dict[str, Any]:
@@ -230,6 +229,7 @@ def detail(version: Version, *, by: User, set_code: str) -> dict[str, Any]:
         "changes": changes(version, code),
         "scores": thresholds(version, code),
         "parts": parts(version),
+        "class_names": classes.then_and_now(version.line, version.manifest["classes"]),
         "lineage": lineage.drawing(version, promotions=promotions, releases=releases),
         "runs_on": list(Device.objects.filter(running_digest=version.manifest_digest).order_by("code")),
         "checks": version.evidence.get("checks", []),

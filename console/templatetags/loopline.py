@@ -152,6 +152,12 @@ def percent(pair: Any) -> str:
 
 
 @register.filter
+def share(value: float) -> str:
+    """A setting that is a share, as "2.5 %": nothing was counted, so nothing stands beside it."""
+    return f"{100 * value:g} %"
+
+
+@register.filter
 def interval(pair: Any) -> str:
     """The 95 % interval of `[n, of]` as "0.30–1.99 %"."""
     if not pair or not pair[1]:

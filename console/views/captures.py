@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop, ngettext
 
 from console import previews
 from console.facts import captures as facts
-from console.facts import changes, explained
+from console.facts import changes, classes, explained
 from console.facts import filters as narrowing
 from console.facts.captures import Reading
 from console.facts.filters import Filters
@@ -25,7 +25,7 @@ from console.http import acting_lines, back, go, page, render, wants_json
 from edge.pictures import PictureRefused
 from registry import blobs, counters
 from registry.lifecycle import Refused, why_not
-from training import captures, checks, counts, drafts, explanations, pictures, policies, queue
+from training import captures, checks, counts, drafts, examples, explanations, pictures, policies, queue
 from training import review as reviewing
 from training.models import Capture
 
@@ -63,7 +63,7 @@ def index(request: Request) -> HttpResponse:
         "tiles": tiles(found, request.user, supervised),
         "reviewing": mine,
         # Deciding together needs one defect book: that of the one line shown.
-        "book": facts.buttons(mine[0]) if len(mine) == len(lines) == 1 else [],
+        "book": classes.buttons(mine[0]) if len(mine) == len(lines) == 1 else [],
         "can_import": request.lines.allow("capture.import", request.line),
         "can_manage_golden": len(lines) == 1 and request.lines.allow("golden.manage", lines[0]),
         "can_export": request.lines.allow("capture.export", request.line),
@@ -93,6 +93,7 @@ def review(request: Request) -> HttpResponse:
         "current": current,
         "reading": Reading(current, request.user) if current else None,
         "waiting": reviewing.left(line, by=request.user),
+        "book": classes.sheet(line),
         "skipped": 0 if current else reviewing.skipped_count(line, by=request.user),
     }
     return render(request, "captures/review.html", context)
@@ -120,6 +121,7 @@ def detail(request: Request, capture: Capture) -> HttpResponse:
             "went": changes.whereabouts(capture),
             "held": facts.held_by_other(capture, request.user),
             "why_not_free": why_not(policies.check_can_free, capture, by=request.user),
+            "can_give_example": policies.can_give_example(capture, by=request.user),
         },
     )
 
@@ -300,6 +302,18 @@ def retract(request: Request, capture: Capture) -> HttpResponse:
     form = ReasonForm(request.POST)
     captures.retract(capture, reason=form.cleaned_data["reason"] if form.is_valid() else "", by=request.user)
     return go(request, reverse("capture-detail", args=[capture.pk]))
+
+
+@page("book.edit", of=Capture, methods="POST")
+def example(request: Request, capture: Capture) -> HttpResponse:
+    """Show this picture in the defect book as an example of its class, or no longer."""
+    text = request.POST.get("class", "")
+    number = int(text) if text.isdecimal() else 0
+    if request.POST.get("remove"):
+        examples.remove(capture, number=number, by=request.user)
+    else:
+        examples.add(capture, number=number, by=request.user)
+    return go(request, back(request, reverse("capture-detail", args=[capture.pk])))
 
 
 def _next(request: Request, line: Line, at: UUID | None = None) -> HttpResponse:

@@ -34,6 +34,9 @@ PAGES = {
     "devices": ("/devices/", "sujin"),
     "device-new": ("/devices/new", "sujin"),
     "device": ("/devices/{device}/", "sujin"),
+    "lines": ("/lines/", "sujin"),
+    "line": ("/lines/{line}/", "haneul"),
+    "class": ("/lines/classes/{class}/", "haneul"),
     "audit": ("/audit/", "sujin"),
     "not-found": ("/captures/00000000-0000-0000-0000-000000000000/", "yuna"),
     "sign-in": ("/sign-in/", ""),
@@ -52,7 +55,7 @@ WORDS = (Path(__file__).parent / "words.js").read_text()
 
 def ids() -> dict[str, str]:
     """The newest row of every noun that has a page."""
-    from registry.models import Device, Promotion, Release, Rollout, Version
+    from registry.models import DefectClass, Device, Line, Promotion, Release, Rollout, Version
     from training.models import Capture, Job, Snapshot
 
     newest: dict[str, Any] = {
@@ -65,6 +68,8 @@ def ids() -> dict[str, str]:
         "release": Release.objects.filter(state="PUBLISHED").latest("created_at"),
         "rollout": Rollout.objects.latest("created_at"),
         "device": Device.objects.order_by("code").first(),
+        "line": Line.objects.get(code=LINE),
+        "class": DefectClass.objects.filter(line__code=LINE).first(),
     }
     return {noun: str(row.pk) for noun, row in newest.items()}
 
