@@ -5,6 +5,7 @@ Figures come from counter rows and from the few rows that are under way, never f
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from django.utils import timezone, translation
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
+from console import keys
 from console.roles import ROLES
 from registry import lines
 
@@ -91,6 +93,21 @@ class Frame:
         """Code and short name of every language but the one being read."""
         now = translation.get_language()
         return [(code, LANGUAGE_SHORT.get(code, name)) for code, name in settings.LANGUAGES if code != now]
+
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """What the keys of the review do for this person: act -> key."""
+        return keys.of(self._request.user if self.signed_in else None)
+
+    @property
+    def fkeys(self) -> bool:
+        """Does this workstation say OK by F5 and NG by F8?"""
+        return self._request.COOKIES.get(keys.FKEYS_COOKIE) == "1"
+
+    @property
+    def keys_json(self) -> str:
+        """For the scripts."""
+        return json.dumps({"keys": self.keys, "fkeys": self.fkeys})
 
     @property
     def roles(self) -> str:

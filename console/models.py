@@ -26,6 +26,7 @@ class User(AbstractUser):
     display_name = models.CharField(max_length=80, blank=True)
     language = models.CharField(max_length=8, blank=True)
     theme = models.CharField(max_length=8, blank=True)
+    keys = models.JSONField(default=dict, blank=True, help_text="act of the review -> key, where it is not the default")
     roles_held: dict[UUID, set[str]] | None = None  # line -> roles, when they were read for a request
 
     def __str__(self) -> str:

@@ -35,6 +35,7 @@ session_urls: list[Any] = [
     path("sign-in/", session.sign_in, name="session-sign-in"),
     path("sign-out/", session.sign_out, name="session-sign-out"),
     path("preferences/", session.preferences, name="session-preferences"),
+    path("preferences/keys", session.own_keys, name="session-keys"),
 ]
 live_urls: list[Any] = [path("versions", live.versions, name="live-versions")]
 capture_urls: list[Any] = [

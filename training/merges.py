@@ -152,9 +152,8 @@ def _standing(line: Line, number: int) -> QuerySet[Capture]:
 def _move(made: ClassMerge, by: Person) -> tuple[int, int]:
     """Add the successors and let them stand: (how many, how many of them now count as decided since the snapshot)."""
     source, target, frozen_at = made.source.number, made.target.number, counts.frozen_at(made.line)
-    rows = _standing(made.line, source).select_for_update(of=("self",), no_key=True).select_related("decision")
     moved = newer = 0
-    for chunk in _chunks(rows.order_by("id").iterator(BATCH)):
+    for chunk in _chunks(_held(_standing(made.line, source), "decision")):
         Decision.objects.bulk_create([_successor(row, source, target, made.pk, by) for row in chunk])
         moved += len(chunk)
         newer += sum(_frozen(row.decision, frozen_at) for row in chunk)
@@ -170,9 +169,8 @@ def _move_back(made: ClassMerge, by: Person) -> tuple[int, int]:
         line=made.line, state=Capture.State.DECIDED, reserved=False,
         decision__batch=made.pk, decision__kind=Decision.Kind.MERGED,
     )  # fmt: skip
-    locked = rows.select_for_update(of=("self",), no_key=True).select_related("decision__replaces")
     restored = older = 0
-    for chunk in _chunks(locked.order_by("id").iterator(BATCH)):
+    for chunk in _chunks(_held(rows, "decision__replaces")):
         with connection.cursor() as cursor:
             cursor.execute(POINT_BACK, [[row.decision_id for row in chunk]])
         Decision.objects.bulk_create([_return(row, made.pk, by) for row in chunk])
@@ -213,6 +211,12 @@ def _frozen(said: Any, frozen_at: datetime | None) -> bool:
 def _older(said: Any, frozen_at: datetime | None) -> bool:
     """Was this said after the last snapshot, and what it replaced before?"""
     return not _frozen(said, frozen_at) and _frozen(said.replaces, frozen_at)
+
+
+def _held(rows: QuerySet[Capture], with_what: str) -> Iterator[Capture]:
+    """The rows, locked, without what devices said of them: that is large and nothing here reads it."""
+    locked = rows.select_for_update(of=("self",), no_key=True).select_related(with_what).defer("prediction")
+    return locked.order_by("id").iterator(BATCH)
 
 
 def _chunks(rows: Iterator[Capture]) -> Iterator[list[Capture]]:

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from console import sentences
+from console import keys, sentences
 from registry.intervals import wilson
 
 register = template.Library()
@@ -72,6 +72,13 @@ def icon(name: str) -> SafeString:
 @register.simple_tag
 def glyph(name: str) -> SafeString:
     return format_html('<svg class="g" aria-hidden="true"><use href="#g-{}"/></svg>', name)
+
+
+@register.simple_tag(takes_context=True)
+def cap(context: dict[str, Any], act: str) -> SafeString:
+    """The key cap of an act of the review, as the reader has set it."""
+    frame = context.get("frame")
+    return format_html('<kbd class="key">{}</kbd>', keys.cap(frame.keys[act] if frame else keys.ACTS[act].key))
 
 
 @register.simple_tag

@@ -1,19 +1,21 @@
-"""Signing in and out, and what a person prefers: language and theme."""
+"""Signing in and out, and what a person prefers: language, theme and keys."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth import login, logout
 from django.http import HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
-from console import throttle
+from console import keys, throttle
+from console.facts import keys as facts
 from console.forms import SignInForm
-from console.http import SIGNED_IN, THEMES, back, page, public, render, signed_in
+from console.http import SIGNED_IN, THEMES, back, go, page, public, render, signed_in
 from console.models import User
 from registry import audit
 from registry.lifecycle import Refused
@@ -85,6 +87,27 @@ def preferences(request: Request) -> HttpResponse:
             answer.set_cookie(
                 cookie, wanted[name], YEAR_S, samesite="Lax", secure=settings.SESSION_COOKIE_SECURE, httponly=True
             )
+    return answer
+
+
+@page(SIGNED_IN, methods="GET POST")
+def own_keys(request: Request) -> HttpResponse:
+    """This person's keys, wherever they sign in; F5 and F8 are a matter of the workstation."""
+    taken = facts.class_keys(request.lines.that_allow("capture.review"))
+    sent = {} if request.POST.get("defaults") else request.POST
+    wanted = keys.read(sent) if request.method == "POST" else keys.of(request.user)
+    context = facts.page(wanted, taken)
+    if request.method != "POST":
+        return render(request, "session/keys.html", context)
+    if context["against"]:
+        return render(request, "session/keys.html", context, status=422)
+    keys.choose(request.user, wanted)
+    messages.success(request, _("Saved."))
+    answer = go(request, reverse("session-keys"))
+    fkeys = "1" if request.POST.get("fkeys") else "0"
+    answer.set_cookie(
+        keys.FKEYS_COOKIE, fkeys, YEAR_S, samesite="Lax", secure=settings.SESSION_COOKIE_SECURE, httponly=True
+    )
     return answer
 
 

@@ -1,4 +1,4 @@
-// Drawing defects in the review: V selects and moves, B draws a box, P a polygon; the tool stays chosen between pictures.
+// Drawing defects in the review: one tool selects and moves, one draws boxes, one polygons; the tool stays chosen between pictures.
 // Every step can be taken back. What is drawn goes with the decision as the form's hidden field, and into the draft.
 "use strict";
 (function () {
@@ -6,7 +6,7 @@
   if (!root) return;
   const SMALLEST = 1.5, NEAR = 8, NEAR_TOUCH = 22, DOUBLE_MS = 400, STEPS = 200; // capture pixels; screen pixels; ms; undo
   const NUDGE = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-  const TOOLS = { v: "select", b: "box", p: "polygon" };
+  const TOOLS = ["select", "box", "polygon"];
   let tool = sessionStorage.getItem("loopline.tool") || "select";
   let pen = Number(sessionStorage.getItem("loopline.pen." + root.dataset.line)) || 0; // class of the next shape
   let record = null, shown = null, layer = null, sketch = null, names = {}, chosen = -1, tracing = null, open = false;
@@ -196,9 +196,9 @@
     tell();
   }
   function pressed(event) {
-    const key = loopline.letter(event);
-    if (TOOLS[key]) return choose(TOOLS[key]), true;
-    if (key === "Delete" || key === "Backspace") return remove();
+    const key = loopline.letter(event), act = loopline.act(event);
+    if (TOOLS.includes(act)) return choose(act), true;
+    if (act === "remove") return remove();
     if (key === "Enter" && tracing) return finish(), true;
     if (key === "Escape" && tracing) { tracing = null; redraw(); return true; }
     if (key === "Escape" && chosen >= 0) return select(-1), true;

@@ -1,7 +1,27 @@
 // The frame of every page: theme without reload, menus, dialogs, the plant clock, buttons that wait for a live page.
 "use strict";
 (function () {
-  const root = document.documentElement;
+  const root = document.documentElement, loopline = window.loopline = window.loopline || {};
+
+  // Keys. `letter` is the key's sign in the Latin alphabet, or its name, also while a Korean input method is on: that
+  // one turns letters into jamo, or hides every key behind "Process". `act` is what this person's key map makes of it.
+  const SIGNS = { Space: "Space", Enter: "Enter", BracketLeft: "[{", BracketRight: "]}", Minus: "-_", Equal: "=+", Comma: ",<", Period: ".>", Slash: "/?", Semicolon: ";:", Quote: "'\"", Backquote: "`~", Backslash: "\\|" };
+  const ALIAS = { "=": "+", "_": "-", Backspace: "Delete" }; // for whoever has no other use for them
+  const meta = document.querySelector("meta[name=keys]"), own = meta ? JSON.parse(meta.content) : { keys: {}, fkeys: false };
+  const acts = new Map(Object.keys(own.keys).map(function (act) { return [own.keys[act], act]; }));
+  loopline.letter = function (event) {
+    if (event.key === " ") return "Space";
+    if (/^[!-~]$/.test(event.key)) return event.key.toLowerCase();
+    if (event.key.length > 1 && event.key !== "Process" && event.key !== "Unidentified") return event.key;
+    if (/^(Key|Digit)/.test(event.code)) return event.code.replace(/^(Key|Digit)/, "").toLowerCase();
+    const sign = SIGNS[event.code];
+    return sign ? (sign.length === 2 ? sign[event.shiftKey ? 1 : 0] : sign) : event.key;
+  };
+  loopline.act = function (event) {
+    const key = loopline.letter(event);
+    return acts.get(key) || acts.get(ALIAS[key]) || "";
+  };
+  loopline.fkeys = own.fkeys;
 
   // Theme: the server renders it into <html>, so nothing flashes; a click only changes it in place and tells the server.
   document.addEventListener("submit", function (event) {
@@ -34,7 +54,7 @@
   document.addEventListener("keydown", function (event) {
     if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("review")) return;
     if (event.target.closest("input, textarea, select") || document.querySelector("dialog[open]")) return;
-    const link = Array.from(document.querySelectorAll("a[data-key]")).find(function (each) { return each.dataset.key === event.key.toLowerCase(); });
+    const link = Array.from(document.querySelectorAll("a[data-key]")).find(function (each) { return each.dataset.key === loopline.letter(event); });
     if (link) link.click();
   });
 

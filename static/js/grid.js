@@ -29,7 +29,7 @@
   document.getElementById("choose-none").addEventListener("click", function () { choose(false); });
   document.addEventListener("keydown", function (event) {
     if (event.target.closest("input:not(.pick), textarea, select") || document.querySelector("dialog[open]")) return;
-    const ctrl = event.ctrlKey || event.metaKey, key = event.key.toLowerCase();
+    const ctrl = event.ctrlKey || event.metaKey, key = window.loopline.letter(event);
     if (ctrl && key === "a") { event.preventDefault(); choose(true); return; }
     if (!ctrl && event.key === "Escape") { choose(false); return; }
     const wanted = (ctrl ? "ctrl+" : "") + key;

@@ -65,10 +65,10 @@
   document.addEventListener("click", function (event) { if (range && event.target.closest("[data-lv=reset]")) reset(); });
   document.addEventListener("keydown", function (event) {
     if (!range || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=range]), textarea, select, dialog")) return;
-    const key = loopline.letter(event);
-    if (key === "[" || key === "]") nudge("level", key === "[" ? -BY : BY);
-    if (key === "{" || key === "}") nudge("width", key === "{" ? -BY : BY);
-    if (key === "w") reset();
+    const act = loopline.act(event);
+    if (act === "level_down" || act === "level_up") nudge("level", act === "level_down" ? -BY : BY);
+    if (act === "width_down" || act === "width_up") nudge("width", act === "width_down" ? -BY : BY);
+    if (act === "window") reset();
   });
   document.addEventListener("loopline:picture", mount);
   mount();

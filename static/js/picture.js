@@ -150,18 +150,13 @@
   });
   document.addEventListener("keydown", function (event) {
     if (event.ctrlKey || event.metaKey || event.altKey || !figure || event.target.closest("input, textarea, select, dialog")) return;
-    const key = loopline.letter(event);
-    if (key === "e") turnHeat();
-    if (key === "r") fitNow(true);
-    if (key === "+" || key === "=") zoomBy(STEP);
-    if (key === "-" || key === "_") zoomBy(1 / STEP);
+    const act = loopline.act(event);
+    if (act === "heat") turnHeat();
+    if (act === "fit") fitNow(true);
+    if (act === "zoom_in") zoomBy(STEP);
+    if (act === "zoom_out") zoomBy(1 / STEP);
   });
   addEventListener("resize", function () { if (figure) fitNow(); });
-  // A letter key in the Latin alphabet also while a Korean input method is on.
-  loopline.letter = function (event) {
-    if (/^[\x20-\x7e]$/.test(event.key) || event.key.length > 1 && event.key !== "Process") return event.key.length === 1 ? event.key.toLowerCase() : event.key;
-    return event.code.startsWith("Key") ? event.code.slice(3).toLowerCase() : event.key;
-  };
   loopline.picture = mount;
   loopline.scale = function () { return scale; };
   loopline.shown = function () { return figure && { figure: figure, pan: pan, size: size, image: image }; };

@@ -5,7 +5,7 @@
   const root = document.getElementById("review"), rail = document.getElementById("rail");
   if (!root) return;
   const AHEAD = 5, RETRY_MS = [500, 1000, 2000, 4000, 8000];
-  const refusal = document.getElementById("refusal"), draw = window.loopline.draw, draft = window.loopline.draft;
+  const loopline = window.loopline, refusal = document.getElementById("refusal"), draw = loopline.draw, draft = loopline.draft;
   const csrf = document.querySelector("meta[name=csrf]").content;
   const ready = new Map();  // capture id -> Promise of { html, image }
   const queue = [];         // acts not yet saved, in order
@@ -61,7 +61,7 @@
   function put(found) {
     arm(false);
     work().replaceWith(found.form);
-    window.loopline.picture(found.image);
+    loopline.picture(found.image);
     mark();
   }
   function goTo(id, began) {
@@ -82,7 +82,7 @@
   }
 
   // ---- saving
-  function say(state, words) { window.loopline.sign("acts", state, words); }
+  function say(state, words) { loopline.sign("acts", state, words); }
   function send(act) {
     queue.push(act);
     say("saving");
@@ -201,20 +201,33 @@
     const link = event.target.closest(".rail .th");
     if (link) { event.preventDefault(); const row = link.parentElement; if (row.dataset.done) row.dataset.show = "1"; goTo(row.dataset.id, performance.now()); }
   });
+  function press(selector, event) {
+    const button = work() && work().querySelector(selector);
+    event.preventDefault();
+    if (button && !event.repeat) act(button);
+  }
+
   document.addEventListener("keydown", function (event) {
+    const plain = !event.ctrlKey && !event.metaKey && !event.altKey && !event.shiftKey;
+    if (loopline.fkeys && plain && (event.key === "F5" || event.key === "F8")) { // never reloads here, also not from the comment
+      if (document.querySelector("dialog[open]")) event.preventDefault();
+      else press(event.key === "F5" ? ".vb.ok" : ".vb.ng", event);
+      return;
+    }
     const typing = event.target.closest("input, textarea, select");
+    if (event.isComposing) return; // Enter and Esc end a Korean syllable first
     if (event.key === "Escape" && typing) { typing.blur(); return; }
     if (event.key === "Enter" && typing) { typing.blur(); event.preventDefault(); return; } // leaves the comment; decides nothing
     if (typing || document.querySelector("dialog[open]")) return;
-    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z") { event.preventDefault(); if (!draw.undo()) undo(); return; } // drawing steps first
+    if ((event.ctrlKey || event.metaKey) && loopline.letter(event) === "z") { event.preventDefault(); if (!draw.undo()) undo(); return; } // drawing steps first
     if (event.ctrlKey || event.metaKey || event.altKey || !work()) return;
-    if (event.key === "ArrowRight" || event.key === "ArrowLeft") { event.preventDefault(); move(event.key === "ArrowRight" ? 1 : -1); return; }
-    if (event.key === "Escape") { arm(false); return; }
-    if (window.loopline.letter(event) === "c") { event.preventDefault(); document.getElementById("comment").focus(); return; }
-    if (window.loopline.letter(event) === "g") { document.getElementById("to-grid").click(); return; }
-    if (window.loopline.letter(event) === "s") { work().querySelector("#similar").click(); return; }
-    if (event.key === "?") { document.getElementById("keys").showModal(); return; }
-    const wanted = window.loopline.letter(event);
+    const wanted = loopline.letter(event), what = loopline.act(event);
+    if (what === "next" || what === "previous") { event.preventDefault(); move(what === "next" ? 1 : -1); return; }
+    if (wanted === "Escape") { arm(false); return; }
+    if (what === "comment") { event.preventDefault(); document.getElementById("comment").focus(); return; }
+    if (what === "grid") { document.getElementById("to-grid").click(); return; }
+    if (what === "similar") { work().querySelector("#similar").click(); return; }
+    if (wanted === "?") { document.getElementById("keys").showModal(); return; }
     const button = Array.from(work().querySelectorAll(".judge [data-key]")).find(function (entry) { return entry.dataset.key === wanted; });
     if (!button || event.repeat) return;
     if (wanted === "Enter" && event.target.closest("a, summary, .bar button, .tools button")) return; // a focused link keeps its Enter

@@ -117,7 +117,7 @@
   document.addEventListener("click", function (event) { if (event.target.closest("[data-tool=overlays]")) show(hidden); });
   document.addEventListener("keydown", function (event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
-    if (loopline.letter(event) === "a") show(hidden);
+    if (loopline.act(event) === "overlays") show(hidden);
   });
   loopline.shapes = { svg: svg, sheet: sheet, put: put, draw: draw, layer: layer, stand: stand, corners: corners, bounds: bounds, hit: hit, show: show };
   if (loopline.shown()) mount(loopline.shown());

@@ -37,6 +37,7 @@ PAGES = {
     "lines": ("/lines/", "sujin"),
     "line": ("/lines/{line}/", "haneul"),
     "class": ("/lines/classes/{class}/", "haneul"),
+    "keys": ("/preferences/keys", "haneul"),
     "audit": ("/audit/", "sujin"),
     "not-found": ("/captures/00000000-0000-0000-0000-000000000000/", "yuna"),
     "sign-in": ("/sign-in/", ""),
