@@ -1,20 +1,21 @@
 """Merging one class of the defect book into another: what it would change, doing it, and undoing it.
 
 Decisions are only added: each one that named the source gets a successor by whoever merges, and an undo points back to
-the one before. All of it is done in batches of one transaction; nobody decides with the source meanwhile.
+the one before. All of it is a few statements in one transaction; nobody decides with the source meanwhile.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.db import connection, transaction
+from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from registry import classes, counters, events
+from registry.ids import new_id
 from registry.lifecycle import Refused
 from registry.models import DefectClass, Line, Version
 from registry.policies import check_reason
@@ -22,7 +23,6 @@ from training import counts, policies, usage
 from training.models import Capture, ClassMerge, Decision, GoldenSet, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from datetime import datetime
     from uuid import UUID
 
@@ -30,26 +30,45 @@ if TYPE_CHECKING:
 
     from training.policies import Person
 
-BATCH = 2000
-
 SAME = gettext_noop("A class cannot be merged into itself.")
 OTHER_LINE = gettext_noop("Both classes must be of the same line.")
 INTO_RETIRED = gettext_noop("Class %(name)s is retired. Restore it first, or choose another one.")
 UNDONE = gettext_noop("This merge is undone already.")
 LATER_MERGE = gettext_noop("%(name)s was merged into %(into)s since. Undo that merge first.")
 
+# What a successor has of its own; everything else is as it was said before. Whatever columns are added are copied, too.
+OWN = {
+    "id": "fresh.id", "created_at": "%(now)s", "kind": "%(kind)s", "by_id": "%(by)s", "batch": "%(batch)s",
+    "replaces_id": "NULL",
+}  # fmt: skip
+MERGED = OWN | {
+    "replaces_id": "said.id",
+    "classes": """(
+        SELECT array_agg(number ORDER BY place) FROM (
+            SELECT number, min(place) AS place
+            FROM unnest(array_replace(said.classes, %(source)s, %(target)s)) WITH ORDINALITY AS each (number, place)
+            GROUP BY number
+        ) once
+    )""",
+    "regions": """(
+        SELECT coalesce(jsonb_agg(
+            CASE WHEN region -> 'number' = to_jsonb(%(source)s) THEN region || jsonb_build_object('number', %(target)s)
+            ELSE region END ORDER BY place
+        ), '[]') FROM jsonb_array_elements(said.regions) WITH ORDINALITY AS each (region, place)
+    )""",
+}
+# Rows are named by their keys, not found by joins: right after a merge the planner knows nothing of its decisions.
+ADD = """
+    INSERT INTO training_decision ({columns}) SELECT {values}
+    FROM unnest(%(said)s::uuid[], %(fresh)s::uuid[]) AS fresh (said_id, id)
+    JOIN training_decision said ON said.id = fresh.said_id
+"""
 POINT = """
     UPDATE training_capture capture
     SET decision_id = said.id, decided_class = said.classes[1], row_version = capture.row_version + 1
-    FROM training_decision said
-    WHERE said.batch = %s AND said.kind = 'MERGED'
-      AND said.capture_id = capture.id AND capture.decision_id = said.replaces_id
-"""
-POINT_BACK = """
-    UPDATE training_capture capture
-    SET decision_id = former.id, decided_class = former.classes[1], row_version = capture.row_version + 1
-    FROM training_decision said JOIN training_decision former ON former.id = said.replaces_id
-    WHERE said.id = ANY(%s) AND capture.decision_id = said.id
+    FROM unnest(%(captures)s::uuid[], %(decisions)s::uuid[]) AS standing (capture_id, decision_id)
+    JOIN training_decision said ON said.id = standing.decision_id
+    WHERE capture.id = standing.capture_id
 """
 
 
@@ -151,74 +170,58 @@ def _standing(line: Line, number: int) -> QuerySet[Capture]:
 
 def _move(made: ClassMerge, by: Person) -> tuple[int, int]:
     """Add the successors and let them stand: (how many, how many of them now count as decided since the snapshot)."""
-    source, target, frozen_at = made.source.number, made.target.number, counts.frozen_at(made.line)
-    moved = newer = 0
-    for chunk in _chunks(_held(_standing(made.line, source), "decision")):
-        Decision.objects.bulk_create([_successor(row, source, target, made.pk, by) for row in chunk])
-        moved += len(chunk)
-        newer += sum(_frozen(row.decision, frozen_at) for row in chunk)
-    with connection.cursor() as cursor:
-        cursor.execute(POINT, [made.pk])
-    return moved, newer
+    rows = _locked(_standing(made.line, made.source.number).annotate(said_at=F("decision__created_at")))
+    _point([row.pk for row in rows], _add(made, by, Decision.Kind.MERGED, MERGED, [row.decision_id for row in rows]))
+    frozen_at = counts.frozen_at(made.line)
+    return len(rows), sum(_frozen(row.said_at, frozen_at) for row in rows)
 
 
 def _move_back(made: ClassMerge, by: Person) -> tuple[int, int]:
     """Let the former decisions stand again: (how many, how many fewer count as decided since the snapshot)."""
+    merged = Decision.objects.filter(batch=made.pk, kind=Decision.Kind.MERGED).select_related("replaces")
+    successors: dict[Any, Any] = {
+        said.pk: said for said in merged.only("capture", "created_at", "replaces__created_at")
+    }
+    captures = Capture.objects.filter(
+        pk__in=[said.capture_id for said in successors.values()], state=Capture.State.DECIDED, reserved=False
+    )
+    rows = [row for row in _locked(captures) if row.decision_id in successors]
+    standing = [successors[row.decision_id] for row in rows]
+    former = [said.replaces_id for said in standing]
+    _add(made, by, Decision.Kind.UNMERGED, OWN, former)
+    _point([row.pk for row in rows], former)
     frozen_at = counts.frozen_at(made.line)
-    rows = Capture.objects.filter(
-        line=made.line, state=Capture.State.DECIDED, reserved=False,
-        decision__batch=made.pk, decision__kind=Decision.Kind.MERGED,
-    )  # fmt: skip
-    restored = older = 0
-    for chunk in _chunks(_held(rows, "decision__replaces")):
-        with connection.cursor() as cursor:
-            cursor.execute(POINT_BACK, [[row.decision_id for row in chunk]])
-        Decision.objects.bulk_create([_return(row, made.pk, by) for row in chunk])
-        restored += len(chunk)
-        older += sum(_older(row.decision, frozen_at) for row in chunk)
-    return restored, older
+    before = [
+        _frozen(said.replaces.created_at, frozen_at) and not _frozen(said.created_at, frozen_at) for said in standing
+    ]
+    return len(rows), sum(before)
 
 
-def _successor(row: Capture, source: int, target: int, batch: UUID, by: Person) -> Decision:
-    said: Any = row.decision
-    return Decision(
-        capture=row, kind=Decision.Kind.MERGED, by=by, verdict=said.verdict, comment=said.comment, batch=batch,
-        classes=_renamed(said.classes, source, target), predicted=said.predicted, replaces=said,
-        regions=[
-            {**region, "number": target} if region["number"] == source else region for region in said.regions
-        ],
-    )  # fmt: skip
+def _locked(rows: QuerySet[Capture]) -> list[Any]:
+    """These rows with little more than their keys, locked until the transaction ends."""
+    return list(rows.select_for_update(of=("self",), no_key=True).only("pk", "decision_id").order_by("id"))
 
 
-def _return(row: Capture, batch: UUID, by: Person) -> Decision:
-    said: Any = row.decision
-    former = said.replaces
-    return Decision(
-        capture=row, kind=Decision.Kind.UNMERGED, by=by, verdict=former.verdict, classes=former.classes,
-        regions=former.regions, comment=former.comment, predicted=former.predicted, batch=batch,
-    )  # fmt: skip
-
-
-def _renamed(numbers: Iterable[int], source: int, target: int) -> list[int]:
-    return list(dict.fromkeys(target if number == source else number for number in numbers))
-
-
-def _frozen(said: Any, frozen_at: datetime | None) -> bool:
+def _frozen(said_at: datetime, frozen_at: datetime | None) -> bool:
     """Was this said before the line's last snapshot?"""
-    return frozen_at is not None and said.created_at <= frozen_at
+    return frozen_at is not None and said_at <= frozen_at
 
 
-def _older(said: Any, frozen_at: datetime | None) -> bool:
-    """Was this said after the last snapshot, and what it replaced before?"""
-    return not _frozen(said, frozen_at) and _frozen(said.replaces, frozen_at)
+def _add(made: ClassMerge, by: Person, kind: str, own: dict[str, str], said: list[UUID]) -> list[UUID]:
+    """Add a decision for each of `said`, with `own` columns anew; returns the new keys in the same order."""
+    columns = [str(field.column) for field in Decision._meta.concrete_fields]
+    values = [own.get(column, f"said.{column}") for column in columns]
+    fresh = [new_id() for _ in said]
+    params = {
+        "said": said, "fresh": fresh, "now": timezone.now(), "kind": kind, "by": by.pk,
+        "batch": made.pk, "source": made.source.number, "target": made.target.number,
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(ADD.format(columns=", ".join(columns), values=", ".join(values)), params)
+    return fresh
 
 
-def _held(rows: QuerySet[Capture], with_what: str) -> Iterator[Capture]:
-    """The rows, locked, without what devices said of them: that is large and nothing here reads it."""
-    locked = rows.select_for_update(of=("self",), no_key=True).select_related(with_what).defer("prediction")
-    return locked.order_by("id").iterator(BATCH)
-
-
-def _chunks(rows: Iterator[Capture]) -> Iterator[list[Capture]]:
-    while chunk := list(islice(rows, BATCH)):
-        yield chunk
+def _point(captures: list[UUID], decisions: list[UUID]) -> None:
+    """Let each decision stand on its capture."""
+    with connection.cursor() as cursor:
+        cursor.execute(POINT, {"captures": captures, "decisions": decisions})

@@ -254,10 +254,10 @@ def test_a_merge_of_many_asks_no_question_for_each_picture(plant: Plant, book: d
     ) as asked:
         made = merged(plant, book)
     assert made.moved == 5001
-    assert len(asked) < 60
+    assert len(asked) < 30
     with CaptureQueriesContext(connection) as asked:
         undone(made, plant.haneul)
-    assert len(asked) < 60
+    assert len(asked) < 30
     assert Capture.objects.filter(decided_class=2).count() == 5001
     assert Decision.objects.count() == 3 * 5001
 
