@@ -53,6 +53,7 @@ ACTS: dict[str, Act] = {
         Act("next", gettext_lazy("next picture"), "ArrowRight", "review"),
         Act("comment", gettext_lazy("comment; Esc leaves the field"), "c", "review"),
         Act("grid", pgettext_lazy("key", "grid, and back"), "g", "review"),
+        Act("similar", gettext_lazy("similar pictures"), "s", "review"),
         Act("overlays", gettext_lazy("show and hide everything drawn"), "a", "review"),
         Act("heat", gettext_lazy("heat map: where the model looked"), "e", "review"),
         Act("fit", gettext_lazy("fit the picture"), "r", "review"),

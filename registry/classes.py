@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from registry.audit import Actor
 
-OWN_KEYS = frozenset("abceglnoprvw")  # letters that the review's own acts have
+OWN_KEYS = frozenset("abceglnoprsvw")  # letters that the review's own acts have
 LONGEST_NAME = 80
 
 KEY_INVALID = gettext_noop("The key of a class is one digit from 1 to 9 or one Latin letter.")

@@ -11,8 +11,9 @@ from django.utils.translation import ngettext
 
 from console.facts import classes as book
 from console.facts import lines as facts
-from console.forms import ClassForm, LineForm, ReasonForm
+from console.forms import ReasonForm
 from console.http import acting_lines, go, is_partial, page, render
+from console.line_forms import ClassForm, LineForm
 from console.parts import show
 from registry import classes, lines
 from registry.models import DefectClass, Line
