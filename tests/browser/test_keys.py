@@ -36,7 +36,7 @@ def line(running_console: Running, django_db_blocker: Any) -> str:
     def make() -> None:
         site, _ = Site.objects.get_or_create(code="site", defaults={"name": "창원 1공장"})
         made = lines.create_line(site, code="ky-1", name="KY-1 라인", by="command:test")
-        for code, korean, key in (("crack", "균열", "1"), ("stain", "얼룩", "s")):
+        for code, korean, key in (("crack", "균열", "1"), ("stain", "얼룩", "t")):
             lines.add_class(made, code=code, name_ko=korean, name_en=code, hotkey=key, by="command:test")
         person = User.objects.create_user("typist", password=PASSWORD, display_name="이서연")
         Membership.objects.create(user=person, line=made, role="engineer")
@@ -82,7 +82,7 @@ def test_a_key_is_set_by_pressing_it_and_the_old_one_does_nothing(
     page.keyboard.press("n")
     expect(page.locator("#p-ok")).to_contain_text("N is also: NG")
     expect(page.locator("#save-keys")).to_have_attribute("aria-disabled", "true")
-    page.keyboard.press("s")
+    page.keyboard.press("t")
     expect(page.locator("#p-ok")).to_contain_text("S is the key of class stain")
     shot(page, "keys-collide")
     page.keyboard.press("k")
@@ -102,7 +102,7 @@ def test_a_key_is_set_by_pressing_it_and_the_old_one_does_nothing(
     page.keyboard.press("Space")
     page.wait_for_timeout(300)
     expect(left).to_have_text("10")
-    for key, remaining in (("k", 9), ("s", 8)):
+    for key, remaining in (("k", 9), ("t", 8)):
         page.keyboard.press(key)
         expect(left).to_have_text(str(remaining))
     page.evaluate(JAMO, ["ㅏ", "KeyK"])

@@ -86,7 +86,7 @@ def test_two_acts_may_swap_their_keys_and_defaults_come_back(world: World, signe
     [
         ({"ok": "n"}, "N is also: OK"),
         ({"box": "Enter"}, "Enter is also: accept what the machine finds most probable"),
-        ({"window": "s"}, "S is the key of class stain (EL 1)."),
+        ({"window": "t"}, "T is the key of class stain (EL 1)."),
         ({"ok": "1"}, "cannot be used here"),
         ({"ok": "?"}, "cannot be used here"),
         ({"ok": "Escape"}, "cannot be used here"),
@@ -97,7 +97,7 @@ def test_two_acts_may_swap_their_keys_and_defaults_come_back(world: World, signe
 def test_what_collides_is_said_by_name_and_nothing_is_kept(
     sent: dict[str, str], words: str, world: World, signed_in: Callable[..., Client]
 ) -> None:
-    lines.add_class(world.line, code="stain", name_ko="얼룩", name_en="stain", hotkey="s", by=records.SET_UP)
+    lines.add_class(world.line, code="stain", name_ko="얼룩", name_en="stain", hotkey="t", by=records.SET_UP)
     answer = signed_in(world.plant.engineer).post(ADDRESS, sent)
     assert (answer.status_code, words in html.unescape(answer.content.decode())) == (422, True)
     world.plant.engineer.refresh_from_db()

@@ -33,7 +33,7 @@ def crack(world: World) -> DefectClass:
 
 @pytest.fixture
 def stain(world: World) -> DefectClass:
-    return lines.add_class(world.line, code="stain", name_ko="얼룩", name_en="stain", hotkey="s", by=records.SET_UP)
+    return lines.add_class(world.line, code="stain", name_ko="얼룩", name_en="stain", hotkey="t", by=records.SET_UP)
 
 
 @pytest.fixture
@@ -169,14 +169,14 @@ def records_picture() -> bytes:
 
 def test_a_class_is_added_with_the_next_number(world: World, signed_in: Callable[..., Client]) -> None:
     client = signed_in(world.plant.engineer)
-    sent = {"code": "stain", "name_ko": "얼룩", "name_en": "stain", "hotkey": "s", "critical": "on"}
+    sent = {"code": "stain", "name_ko": "얼룩", "name_en": "stain", "hotkey": "t", "critical": "on"}
     answer = client.post(url("class-new", world.line), sent)
     made = DefectClass.objects.get(code="stain")
     assert answer["Location"] == url("class", made)
-    assert (made.number, made.hotkey, made.critical, made.name_ko) == (2, "s", True, "얼룩")
+    assert (made.number, made.hotkey, made.critical, made.name_ko) == (2, "t", True, "얼룩")
     assert client.post(url("class-new", world.line), sent).status_code == 409
     assert client.post(url("class-new", world.line), {"code": "x"}).status_code == 422
-    refused = client.post(url("class-new", world.line), sent | {"code": "y", "hotkey": "s"}, headers=HTMX)
+    refused = client.post(url("class-new", world.line), sent | {"code": "y", "hotkey": "t"}, headers=HTMX)
     assert (refused.status_code, "Class stain has the key S" in refused.content.decode()) == (409, True)
     assert DefectClass.objects.filter(line=world.line).count() == 2
 
@@ -189,7 +189,7 @@ def test_a_class_is_renamed_and_gets_another_key(
     assert client.post(url("class-change", crack), sent)["Location"] == url("class", crack)
     crack.refresh_from_db()
     assert (crack.code, crack.name_en, crack.hotkey, crack.critical) == ("crack", "fracture", "f", True)
-    for wrong, status in (({"hotkey": "s"}, 409), ({"name_en": ""}, 422)):
+    for wrong, status in (({"hotkey": "t"}, 409), ({"name_en": ""}, 422)):
         assert client.post(url("class-change", crack), sent | wrong).status_code == status
     crack.refresh_from_db()
     assert crack.hotkey == "f"
@@ -202,10 +202,10 @@ def test_the_reviews_buttons_honour_the_keys_of_the_book(
     plain = lines.add_class(world.line, code="pit", name_ko="핀홀", name_en="pit", by=records.SET_UP)
     DefectClass.objects.filter(pk=crack.pk).update(hotkey="")
     DefectClass.objects.filter(pk=plain.pk).update(hotkey="1")  # the digit of somebody else's place
-    assert facts.keys(facts.book(world.line)) == {1: "2", 2: "s", 3: "1"}
+    assert facts.keys(facts.book(world.line)) == {1: "2", 2: "t", 3: "1"}
     for page in (reverse("capture-review"), reverse("capture-list")):
         answer = signed_in(world.plant.engineer).get(page, {"line": world.line.code}).content.decode()
-        for number, key in ((1, "2"), (2, "s"), (3, "1")):
+        for number, key in ((1, "2"), (2, "t"), (3, "1")):
             assert f'value="NG:{number}" data-key="{key}"' in answer
 
 
@@ -241,7 +241,7 @@ def test_a_merge_is_looked_at_done_and_undone(
     world: World, crack: DefectClass, stain: DefectClass, signed_in: Callable[..., Client]
 ) -> None:
     rows = [world.decided(900 + n, 2, lot="L") for n in range(3)]
-    classes.change(stain, name_ko="얼룩", name_en="stain", hotkey="s", critical=True, by=world.plant.engineer)
+    classes.change(stain, name_ko="얼룩", name_en="stain", hotkey="t", critical=True, by=world.plant.engineer)
     client = signed_in(world.plant.engineer)
     page = client.get(url("class-merge", stain), {"into": "1"}).content.decode()
     assert "3 standing decisions get successors" in page

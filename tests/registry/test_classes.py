@@ -54,17 +54,17 @@ def test_a_rename_keeps_number_and_code_and_says_what_it_was_before(plant: Plant
 def test_what_cannot_be_is_refused_by_name(
     wanted: dict[str, Any], words: str, plant: Plant, crack: DefectClass
 ) -> None:
-    stain = added(plant, "stain", hotkey="s")
+    stain = added(plant, "stain", hotkey="t")
     with pytest.raises(Refused, match=words):
         change(stain, plant.engineer, **wanted)
     stain.refresh_from_db()
-    assert (stain.name_en, stain.hotkey) == ("stain", "s")
+    assert (stain.name_en, stain.hotkey) == ("stain", "t")
 
 
 def test_a_new_class_cannot_take_a_key_that_is_given(plant: Plant, crack: DefectClass) -> None:
     with pytest.raises(Refused, match="Class crack has the key 1"):
         added(plant, "stain", hotkey="1")
-    assert added(plant, "stain", hotkey="S").hotkey == "s"
+    assert added(plant, "stain", hotkey="T").hotkey == "t"
 
 
 def test_a_retired_class_leaves_the_table_gives_its_key_away_and_never_its_number(
