@@ -177,7 +177,7 @@ def test_a_class_is_added_with_the_next_number(world: World, signed_in: Callable
     assert client.post(url("class-new", world.line), sent).status_code == 409
     assert client.post(url("class-new", world.line), {"code": "x"}).status_code == 422
     refused = client.post(url("class-new", world.line), sent | {"code": "y", "hotkey": "t"}, headers=HTMX)
-    assert (refused.status_code, "Class stain has the key S" in refused.content.decode()) == (409, True)
+    assert (refused.status_code, "Class stain has the key T" in refused.content.decode()) == (409, True)
     assert DefectClass.objects.filter(line=world.line).count() == 2
 
 
