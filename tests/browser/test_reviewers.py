@@ -41,7 +41,7 @@ def line(running_console: Running, django_db_blocker: Any) -> str:
 
     def make() -> None:
         site, _ = Site.objects.get_or_create(code="site", defaults={"name": "창원 1공장"})
-        made = lines.create_line(site, code="rv-1", name="RV-1 라인", by="command:test")
+        made = lines.create_line(site, code="op-1", name="OP-1 라인", by="command:test")
         for number, (code, korean) in enumerate((("crack", "균열"), ("stain", "얼룩")), start=1):
             lines.add_class(made, number=number, code=code, name_ko=korean, name_en=code, by="command:test")
         people = []
@@ -83,7 +83,7 @@ def line(running_console: Running, django_db_blocker: Any) -> str:
         picture(1, **{**said, "score": 0.5, "verdict": "REVIEW"}, reason="band")
 
     committed.on(running_console, django_db_blocker, make)
-    return "rv-1"
+    return "op-1"
 
 
 def sign_in(running: Running, page: Page, name: str, path: str) -> Page:
@@ -99,7 +99,7 @@ def sign_in(running: Running, page: Page, name: str, path: str) -> Page:
 def test_two_people_differ_blind_and_an_adjudicator_settles(
     running_console: Running, new_page: Any, line: str, shot: Callable[[Page, str], Path]
 ) -> None:
-    first = sign_in(running_console, new_page(locale="ko-KR"), "rv-haneul", "/captures/review/?line=rv-1")
+    first = sign_in(running_console, new_page(locale="ko-KR"), "rv-haneul", "/captures/review/?line=op-1")
     expect(first.locator("#left")).to_have_text("2")
     expect(first.locator(".says-box")).to_contain_text("판정 후에 표시")
     assert first.locator(".score").count() == 0
@@ -112,18 +112,18 @@ def test_two_people_differ_blind_and_an_adjudicator_settles(
     expect(first.locator(".says-box")).to_contain_text("판정 후에 표시")
     first.keyboard.press("1")
     expect(first.locator("#left")).to_have_text("1")
-    second = sign_in(running_console, new_page(locale="en-GB"), "rv-seoyeon", "/captures/review/?line=rv-1")
+    second = sign_in(running_console, new_page(locale="en-GB"), "rv-seoyeon", "/captures/review/?line=op-1")
     assert "김하늘" not in second.locator(".judge").inner_text()
     second.keyboard.press("o")
     expect(second.locator(".rev-empty")).to_be_visible()  # the other picture is held by the first
-    judge = sign_in(running_console, new_page(locale="en-GB"), "rv-jihun", "/captures/review/?line=rv-1&disagreed=1")
+    judge = sign_in(running_console, new_page(locale="en-GB"), "rv-jihun", "/captures/review/?line=op-1&disagreed=1")
     expect(judge.locator(".opin li")).to_have_count(2)
     shot(judge, "review-adjudicate-en")
     judge.evaluate("document.documentElement.dataset.theme = 'dark'")
     shot(judge, "review-adjudicate-dark")
     judge.keyboard.press("1")
     expect(judge.locator(".rev-empty")).to_be_visible()
-    judge.goto(running_console.base_url + "/captures/?show=decided&line=rv-1&serial=R000")
+    judge.goto(running_console.base_url + "/captures/?show=decided&line=op-1&serial=R000")
     judge.click(".tile a:not(.like)")
     expect(judge.locator(".opinions")).to_contain_text("1 of 2 agree with the decision")
     shot(judge, "detail-opinions-en")
@@ -134,7 +134,7 @@ def test_two_people_differ_blind_and_an_adjudicator_settles(
 def test_the_pages_about_reviewing_look_right(
     running_console: Running, new_page: Any, line: str, shot: Callable[[Page, str], Path], locale: str, theme: str
 ) -> None:
-    page = sign_in(running_console, new_page(locale=locale), "rv-jihun", "/reviewers/?line=rv-1")
+    page = sign_in(running_console, new_page(locale=locale), "rv-jihun", "/reviewers/?line=op-1")
     for name, path in (("reviewers", "/reviewers/"), ("escapes", "/reviewers/escapes/"), ("policy", "")):
         if path:
             page.goto(running_console.base_url + path)

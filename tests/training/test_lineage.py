@@ -49,9 +49,11 @@ def release(plant: Plant, of: Version) -> Release:
 
 
 def frozen_picture(plant: Plant, at: int = 2) -> tuple[Capture, Snapshot]:
-    """One picture of a snapshot; number 2 of each lot of three is the NG one."""
+    """One picture of a snapshot's training side; number 2 of each lot of three is the NG one."""
     made = plant.lots(4)
-    return made[at], snapshots.freeze(plant.line, RULE, by=plant.haneul)
+    snapshot = snapshots.freeze(plant.line, RULE, by=plant.haneul)
+    trained = set(snapshot.items.filter(split="train").values_list("capture", flat=True))
+    return next(one for one in made[at::3] if one.pk in trained), snapshot
 
 
 def take_back(plant: Plant, capture: Capture) -> None:
