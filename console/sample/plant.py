@@ -26,7 +26,7 @@ PASSWORD = "loopline-demo"
 PEOPLE = (
     ("haneul", "김하늘", ("engineer",)),
     ("seoyeon", "이서연", ("engineer", "supervisor")),
-    ("yuna", "최유나", ("ml_engineer",)),
+    ("yuna", "최유나", ("ml_engineer", "adjudicator")),
     ("jihun", "박지훈", ("approver",)),
     ("minsu", "정민수", ("operator",)),
     ("sujin", "한수진", ("administrator", "viewer")),
