@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connections
 
-from registry import counters
+from registry import counters, lines
 from registry.lifecycle import Refused
 from registry.models import AuditEvent
 from tests.registry.plant import person
-from training import captures, drafts, opinions, policies, queue
+from tests.training.plant import SET_UP
+from training import captures, drafts, merges, opinions, policies, queue
 from training.models import Capture, Decision, Opinion
 
 if TYPE_CHECKING:
@@ -55,6 +56,28 @@ def test_the_first_of_two_leaves_the_picture_for_the_other_and_the_second_decide
     capture.refresh_from_db()
     assert (capture.state, capture.decision, capture.decided_class) == ("DECIDED", last, 1)
     assert kinds(capture) == ["OPINION", "DECIDED"]
+    assert counters.recount(plant.line) == {}
+
+
+def test_an_opinion_from_before_a_merge_means_the_class_that_its_own_became(plant: Plant) -> None:
+    stain = lines.add_class(plant.line, code="stain", name_ko="얼룩", name_en="stain", by=SET_UP)
+    crack = plant.line.defect_classes.get(code="crack")
+    policy(plant)
+    agreed, differing, lowered = (plant.capture() for _ in range(3))
+    box = {"number": crack.number, "kind": "box", "points": [[1, 1], [9, 9]]}
+    for capture in (agreed, differing, lowered):
+        say(capture, plant.haneul, crack.number, regions=[box])
+    merges.merge(crack, stain, reason="one defect, two names", by=plant.seoyeon)
+    say(agreed, plant.seoyeon, stain.number)
+    say(differing, plant.seoyeon)
+    policy(plant, opinions=1)
+    found = {row.pk: row for row in Capture.objects.select_related("decision")}
+    assert (found[agreed.pk].state, found[agreed.pk].decided_class) == ("DECIDED", stain.number)
+    assert (found[differing.pk].state, found[differing.pk].disagreed) == ("DISPUTED", True)
+    settled = found[lowered.pk]
+    assert (settled.state, settled.decided_class) == ("DECIDED", stain.number)
+    assert settled.decision is not None
+    assert (settled.decision.classes, settled.decision.regions[0]["number"]) == ([stain.number], stain.number)
     assert counters.recount(plant.line) == {}
 
 
