@@ -40,11 +40,12 @@ def nearest(
     if origin is None:
         return []
     fitting = where & IN_QUEUE if waiting else where
-    rows = Capture.objects.filter(fitting, line=line, embedding__line=line, embedding__basis=origin.basis)
-    rows = rows.filter(embedding__vector__isnull=False)
+    rows = Capture.objects.filter(fitting, line=line, embedding__basis=origin.basis, embedding__vector__isnull=False)
     distance = CosineDistance("embedding__vector", origin.vector)
     if waiting and counters.value(line, counts.NEW) <= EXACT_BELOW:
         distance = distance + Value(0.0)  # an expression that the index does not know
+    else:
+        rows = rows.filter(embedding__line=line)  # said of the features, too: else none of their indexes fits
     with transaction.atomic():
         search_on()
         found = list(rows.annotate(distance=distance).order_by("distance").values_list("pk", "distance")[:count])

@@ -47,7 +47,9 @@ MAIN = ("overview", "review", "captures", "snapshot", "job", "version", "promoti
 # Latin words that stay in Korean pages: letters of verdicts, names, units, digests, what machines say.
 LATIN = re.compile(
     r"\b(OK|NG|RV|sha256|SHA-256|MLflow|AUROC|Loopline|EN|EL|S\d|px|mono|poly|era\d|min|MB|kB|B|s|h|d|v\d+|[A-Z]-\d+"
-    r"|Ctrl|Enter|Space|Esc|Asia/Seoul|LoRA|el-1(-s\d)?|batch|seed|epoch|lr|onnx|Python|JPEG|PNG|L|Train|ppm)\b"
+    r"|Ctrl|Enter|Space|Esc|Asia/Seoul|LoRA|el-1(-s\d)?|batch|seed|epoch|lr|onnx|Python|JPEG|PNG|L|Train|ppm"
+    r"|Tab|solar cells)\b",
+    re.ASCII,  # a particle may follow at once: Enter나
 )
 ENGLISH = re.compile(r"[A-Za-z]{3,}")
 FITS = (Path(__file__).parent / "fits.js").read_text()

@@ -83,7 +83,7 @@ def test_a_key_is_set_by_pressing_it_and_the_old_one_does_nothing(
     expect(page.locator("#p-ok")).to_contain_text("N is also: NG")
     expect(page.locator("#save-keys")).to_have_attribute("aria-disabled", "true")
     page.keyboard.press("t")
-    expect(page.locator("#p-ok")).to_contain_text("S is the key of class stain")
+    expect(page.locator("#p-ok")).to_contain_text("T is the key of class stain")
     shot(page, "keys-collide")
     page.keyboard.press("k")
     expect(page.locator("#k-ok")).to_have_value("K")
@@ -107,7 +107,7 @@ def test_a_key_is_set_by_pressing_it_and_the_old_one_does_nothing(
         expect(left).to_have_text(str(remaining))
     page.evaluate(JAMO, ["ㅏ", "KeyK"])
     expect(left).to_have_text("7")
-    page.evaluate(JAMO, ["Process", "KeyS"])
+    page.evaluate(JAMO, ["Process", "KeyT"])
     expect(left).to_have_text("6")
     expect(page.locator("#saved")).to_contain_text("Saved")
     assert decided() == [("OK", []), ("NG", [2]), ("OK", []), ("NG", [2])]
